@@ -28,8 +28,16 @@ func (s *Stream) Body(p []byte, until time.Time) (int, error) {
 	}
 }
 
-// fill reads once, and takes the framing off: n may be 0 without an error.
+// fill reads once, and takes framing and coding off: n may be 0 without an
+// error.
 func (s *Stream) fill(p []byte, until time.Time) (int, error) {
+	if s.decoder != nil {
+		return s.fillDecoded(p, until)
+	}
+	return s.fillPlain(p, until)
+}
+
+func (s *Stream) fillPlain(p []byte, until time.Time) (int, error) {
 	var got int
 	if len(s.buf) > 0 { // came behind the head
 		got = copy(p, s.buf)
@@ -164,7 +172,7 @@ func (s *Stream) Reject(cause error) error {
 
 var (
 	errNoEvents = errors.New("a stream was asked for, and something else came")
-	errEncoded  = errors.New("the answer is compressed, which was not asked for")
+	errEncoded  = errors.New("the answer is compressed in a way that is not understood")
 )
 
 // checkHead makes sure that the answer is one to a request that was understood.
@@ -172,7 +180,7 @@ func (s *Stream) checkHead() error {
 	switch status := s.hdr.StatusCode(); {
 	case status < 200 || status > 299:
 		return s.refuse(nil)
-	case !s.plain():
+	case s.encoded:
 		return s.refuse(errEncoded)
 	}
 	return nil
@@ -188,12 +196,6 @@ func (s *Stream) checkEvents() error {
 	}
 	s.streaming = true
 	return nil
-}
-
-// plain reports whether the answer's body is not compressed.
-func (s *Stream) plain() bool {
-	encoding := s.hdr.ContentEncoding()
-	return len(encoding) == 0 || string(encoding) == "identity"
 }
 
 // Next waits for the next event of a streamed answer, from the request on: it

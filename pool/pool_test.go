@@ -227,7 +227,8 @@ func TestBrokenAnswersAreFailures(t *testing.T) {
 	f("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n", Malformed)
 	f("HTTP/1.1 200 OK\r\nx: "+strings.Repeat("y", maxHead)+"\r\n\r\n", Malformed)
 	f("HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\n\r\n{}", Unexpected)
-	f("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}", Unexpected)
+	f("HTTP/1.1 200 OK\r\ncontent-encoding: zstd\r\ncontent-length: 2\r\n\r\n{}", Unexpected)
+	f("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}", Disconnected)
 }
 
 func TestTheRequestHasTheKeyAndNothingOfTheClients(t *testing.T) {

@@ -80,6 +80,8 @@ type Stream struct {
 	kind    bodyKind
 	left    uint64 // with bodyLength
 	chunked dechunker
+	decoder *decoder
+	encoded bool // in a coding that can't be taken off
 	surplus bool // the upstream sent more than its answer, or framed it in two ways
 
 	events sse.Reader
@@ -118,6 +120,7 @@ func (s *Stream) Open(r *Request) {
 func (s *Stream) resetAnswer() {
 	s.hdr.Reset()
 	s.buf = s.buf[:0]
+	s.stopDecoder()
 	s.kind, s.left, s.chunked, s.surplus = bodyNone, 0, dechunker{}, false
 	s.streaming, s.last, s.done = false, false, false
 	s.events.Reset(s.req.MaxEvent)
@@ -197,10 +200,19 @@ func (s *Stream) reusable() bool {
 	return !s.surplus && s.kind != bodyClose && !s.hdr.ConnectionClose()
 }
 
+func (s *Stream) stopDecoder() {
+	if s.decoder != nil {
+		s.decoder.stop()
+		s.decoder = nil
+	}
+	s.encoded = false
+}
+
 // maxKeptBuffer bounds what an idle Stream keeps.
 const maxKeptBuffer = 64 << 10
 
 func (s *Stream) trimBuffers() {
+	s.stopDecoder()
 	s.req = nil
 	s.iovs = [2][]byte{}
 	if cap(s.buf) > maxKeptBuffer {
@@ -438,6 +450,15 @@ func (s *Stream) parseHead(n int) (interim bool, err error) {
 	s.surplus = s.kind == bodyChunked && hasLine(head, "content-length")
 	s.buf = append(s.buf[:0], s.buf[n:]...)
 	s.phase = phaseBody
+	switch encoding := string(s.hdr.ContentEncoding()); encoding {
+	case "", "identity":
+	case "gzip", "x-gzip", "br":
+		if s.kind != bodyNone {
+			s.decoder = newDecoder(encoding)
+		}
+	default:
+		s.encoded = true
+	}
 	if s.kind == bodyNone {
 		s.surplus = s.surplus || len(s.buf) > 0
 		s.phase = phaseEnd
