@@ -45,6 +45,7 @@ func (q *request) stream(ctx *fasthttp.RequestCtx) {
 	q.config = relay.Config{
 		Shape: q.shape, IncludeUsage: q.ask.IncludeUsage, Heartbeat: q.route.Heartbeat, Idle: q.route.Idle, Choices: q.ask.N,
 		FirstToken: q.firstToken, Total: q.total, Door: q,
+		Prime: q.route.Prime.needs(ctx.Request.Header.UserAgent()),
 	}
 	q.run.Start(&q.config, &q.up)
 	early := q.total.Add(time.Second) // later than whatever ends the wait

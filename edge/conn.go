@@ -27,6 +27,9 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &clientConn{Conn: nc, fd: -1}
+	if host, _, err := net.SplitHostPort(nc.RemoteAddr().String()); err == nil {
+		c.ip = host
+	}
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		tcp.SetWriteBuffer(socketBuffer)
 		if fd, err := watch.FD(tcp); err == nil {
@@ -41,6 +44,7 @@ func (l listener) Accept() (net.Conn, error) {
 type clientConn struct {
 	net.Conn
 	fd       int          // -1: it can't be watched
+	ip       string       // of the peer
 	written  atomic.Int64 // nanoseconds spent in writes
 	deadline time.Time    // of writes, as set
 	linger   bool         // the request was refused unread

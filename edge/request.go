@@ -65,12 +65,16 @@ func (s *Server) begin(ctx *fasthttp.RequestCtx) *request {
 	if q.conn, _ = ctx.Conn().(*clientConn); q.conn != nil {
 		q.wrote = time.Duration(q.conn.written.Load())
 	}
-	var random [12]byte
-	rand.Read(random[:])
-	copy(q.id[:], "req_")
-	hex.Encode(q.id[len("req_"):], random[:])
+	newID(&q.id)
 	ctx.Response.Header.SetBytesV("X-Request-Id", q.id[:])
 	return q
+}
+
+func newID(dst *[idLength]byte) {
+	var random [12]byte
+	rand.Read(random[:])
+	copy(dst[:], "req_")
+	hex.Encode(dst[len("req_"):], random[:])
 }
 
 // leave ends the handler's part, and with it the request, unless its answer is
@@ -144,6 +148,9 @@ const statusClientLeft = 499
 // identify finds out who calls.
 func (q *request) identify(ctx *fasthttp.RequestCtx) *refusal {
 	if q.route.Open {
+		if q.conn != nil {
+			q.caller.User = q.conn.ip
+		}
 		return nil
 	}
 	key, r := presented(ctx, q.shape)

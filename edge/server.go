@@ -159,15 +159,17 @@ func (s *Server) health(ctx *fasthttp.RequestCtx) bool {
 	case "/healthz":
 	case "/readyz":
 		if s.draining.Load() {
-			ctx.Error("draining\n", fasthttp.StatusServiceUnavailable)
-			ctx.SetConnectionClose() // Error forgets it
-			return true
+			ctx.SetStatusCode(fasthttp.StatusServiceUnavailable)
+			ctx.SetConnectionClose()
 		}
 	default:
 		return false
 	}
+	var id [idLength]byte
+	newID(&id)
+	ctx.Response.Header.SetBytesV("X-Request-Id", id[:])
 	ctx.SetContentType("text/plain; charset=utf-8")
-	ctx.SetBodyString("ok\n")
+	ctx.SetBodyString(fasthttp.StatusMessage(ctx.Response.StatusCode()) + "\n")
 	return true
 }
 

@@ -384,3 +384,19 @@ func TestAnHTTP10ClientGetsAStreamWithoutChunks(t *testing.T) {
 		}
 	}
 }
+
+func TestClientsThatHoldTheFirstBytesBackArePrimed(t *testing.T) {
+	u := play(t, func(c *call) { c.say(streamHead + hi + stop + done); c.Close() })
+	f := func(prime Prime, agent string, want bool) {
+		t.Helper()
+		s := open(t, func(table *Table) { table.Routes["default"].Prime = prime }, u)
+		_, body := s.post("/v1/chat/completions", streamBody, "user-agent", agent)
+		if first, rest, _ := strings.Cut(body, "\n"); (len(first) >= 511 && first[0] == ':') != want || want && rest != hi+stop+done {
+			t.Errorf("%d, %s: %q", prime, agent, body)
+		}
+	}
+	f(PrimeAuto, "MyApp/1 CFNetwork/1568.100.1 Darwin/24.0.0", true)
+	f(PrimeAuto, "OpenAI/JS 7.59.0", false)
+	f(PrimeAlways, "OpenAI/JS 7.59.0", true)
+	f(PrimeNever, "MyApp/1 CFNetwork/1568.100.1 Darwin/24.0.0", false)
+}

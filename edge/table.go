@@ -41,6 +41,24 @@ type Route struct {
 	Total       time.Duration
 	Heartbeat   time.Duration // 0: off
 	EarlyHeader time.Duration // 0: off
+	Prime       Prime
+}
+
+// Prime says which clients get a long comment first, because they hold the
+// first bytes of a stream back.
+type Prime uint8
+
+// PrimeAuto primes the clients that are known to need it.
+const (
+	PrimeAuto Prime = iota
+	PrimeAlways
+	PrimeNever
+)
+
+// needs reports whether a client with that User-Agent is to be primed: Apple's
+// URLSession, which calls itself CFNetwork.
+func (p Prime) needs(userAgent []byte) bool {
+	return p == PrimeAlways || p == PrimeAuto && bytes.Contains(userAgent, []byte("CFNetwork"))
 }
 
 // endpointModels is the one endpoint that the edge answers by itself where it can.

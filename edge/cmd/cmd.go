@@ -36,7 +36,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		ErrWriter:       stderr,
 		HideVersion:     true,
 		HideHelpCommand: true,
-		Commands:        []*cli.Command{devCommand(), serveCommand(), versionCommand()},
+		Commands:        []*cli.Command{devCommand(), serveCommand(), keyCommand(), versionCommand()},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usageError{fmt.Errorf("there is no command %q; see eisbach --help", c.Args().First())}

@@ -47,6 +47,7 @@ func newRoute(c *config.Route, pools map[string]*pool.Upstream) *edge.Route {
 		RefuseOver: c.OverOutput == "reject", MaxEvent: int(c.MaxEvent),
 		Connect: c.Timeout.Connect, FirstToken: c.Timeout.FirstToken, Idle: c.Timeout.Idle, Total: c.Timeout.Total,
 		Heartbeat: c.Heartbeat, EarlyHeader: c.EarlyHeaders,
+		Prime: map[string]edge.Prime{"auto": edge.PrimeAuto, "true": edge.PrimeAlways, "false": edge.PrimeNever}[c.Prime],
 	}
 	if c.Tokens.Output > 0 {
 		r.Output = c.Tokens.Output + c.Tokens.Reasoning

@@ -82,7 +82,7 @@ func (b *builder) route(e *entry, c *Config) *Route {
 	t := e.value.table
 	r := &Route{
 		Name: e.key, Endpoints: []string{"chat/completions", "models"},
-		OverOutput: "clamp", Heartbeat: 5 * time.Second, EarlyHeaders: 7 * time.Second, MaxEvent: 1 << 20,
+		OverOutput: "clamp", Heartbeat: 5 * time.Second, EarlyHeaders: 7 * time.Second, MaxEvent: 1 << 20, Prime: "auto",
 	}
 	r.Profile, r.Timeout = b.profile(t)
 	b.read(t, fields{
@@ -107,6 +107,7 @@ func (b *builder) route(e *entry, c *Config) *Route {
 		"heartbeat":     b.durationOrOff(&r.Heartbeat),
 		"early_headers": b.durationOrOff(&r.EarlyHeaders),
 		"max_event":     b.size(&r.MaxEvent),
+		"prime":         b.switchable(&r.Prime),
 	})
 	b.completeUpstreams(r, e, c)
 	b.compare(r, t)

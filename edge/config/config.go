@@ -54,6 +54,7 @@ type Route struct {
 	Heartbeat    time.Duration // 0: off
 	EarlyHeaders time.Duration // 0: the status waits for the upstream, however long
 	MaxEvent     int64         // bytes of an upstream's event
+	Prime        string        // "auto", "true" or "false"
 }
 
 // Timeouts bound a request. Connect and Total hold for whole answers too,

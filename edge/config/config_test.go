@@ -71,7 +71,7 @@ func TestFullFileBecomesSettings(t *testing.T) {
 		Endpoints: []string{"chat/completions", "audio/transcriptions"}, Auth: []string{"key"},
 		Model: "fast", Models: map[string]string{"fast": "gpt-oss-120b", "MiniMax-M2.7": "MiniMax-M2.7"},
 		Timeout: Timeouts{3 * time.Second, 45 * time.Second, 20 * time.Second, 2 * time.Minute}, Profile: "realtime",
-		Tokens: Tokens{1024, 4096}, OverOutput: "reject", System: "You are kind.", MaxEvent: 65536,
+		Tokens: Tokens{1024, 4096}, OverOutput: "reject", System: "You are kind.", MaxEvent: 65536, Prime: "true",
 	})
 	f("bulk's timeouts", c.Routes["bulk"].Timeout, Timeouts{time.Second, 180 * time.Second, 180 * time.Second, 300 * time.Second})
 	f("bulk's auth", c.Routes["bulk"].Auth, []string{"key"})
@@ -88,7 +88,7 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 		Name: "default", Upstreams: []*Upstream{c.Upstreams["one"]}, Endpoints: []string{"chat/completions", "models"},
 		Auth: []string{"none"}, Profile: "streaming", OverOutput: "clamp",
 		Timeout:   Timeouts{2 * time.Second, 30 * time.Second, 20 * time.Second, 60 * time.Second},
-		Heartbeat: 5 * time.Second, EarlyHeaders: 7 * time.Second, MaxEvent: 1 << 20,
+		Heartbeat: 5 * time.Second, EarlyHeaders: 7 * time.Second, MaxEvent: 1 << 20, Prime: "auto",
 	}
 	if got := c.Routes["default"]; !reflect.DeepEqual(got, want) || len(c.Routes) != 1 {
 		t.Errorf("got %+v\nwant %+v", got, want)

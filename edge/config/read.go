@@ -141,6 +141,20 @@ func (b *builder) choice(dst *string, allowed ...string) field {
 	}
 }
 
+// switchable reads "auto", true or false.
+func (b *builder) switchable(dst *string) field {
+	return func(v *value) {
+		switch {
+		case v.kind == unstable.Bool:
+			*dst = v.text
+		case v.kind == unstable.String && v.text == "auto":
+			*dst = v.text
+		default:
+			b.fail(v, `must be "auto", true or false`)
+		}
+	}
+}
+
 // texts gives the strings of a list without those that are no strings. A list
 // of one may be written as the string alone. Nothing comes of an empty list.
 func (b *builder) texts(v *value) []*value {

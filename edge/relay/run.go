@@ -2,6 +2,7 @@ package relay
 
 import (
 	"os"
+	"strings"
 	"time"
 
 	"eisbach/sse"
@@ -21,6 +22,7 @@ type Door interface {
 type Config struct {
 	Shape        chunk.Shape
 	IncludeUsage bool  // the client asked for the usage chunk
+	Prime        bool  // a long comment comes first, for clients that hold the first bytes back
 	Choices      int64 // how many answers the stream holds (n); 0 is 1
 
 	Heartbeat  time.Duration // a comment is sent after so long without an event; 0: none is
@@ -60,8 +62,9 @@ type Run struct {
 	src Source
 	res Result
 
-	out []byte // goes out next: lent by src, or a part of own
-	own []byte // while holding: what is held back
+	lead string // the prime comment, as far as it is not out
+	out  []byte // goes out next: lent by src, or a part of own
+	own  []byte // while holding: what is held back
 	// holding is set until content comes: what stands before it goes out with it,
 	// and not at all if it never comes.
 	holding   bool
@@ -77,6 +80,10 @@ type Run struct {
 	beat     [len(sse.Heartbeat)]byte
 }
 
+// primeComment is a comment line of 512 bytes: URLSession gives the first bytes
+// of a text only once there are so many (Apple Developer Forums, thread 64875).
+var primeComment = ":" + strings.Repeat(" ", 510) + "\n"
+
 // maxKept bounds the buffer of a Run that is used again, in bytes.
 const maxKept = 64 << 10
 
@@ -87,6 +94,9 @@ func (r *Run) Start(c *Config, src Source) {
 		own = nil
 	}
 	*r = Run{c: c, src: src, own: own, holding: true, now: time.Now()}
+	if c.Prime {
+		r.lead = primeComment
+	}
 	r.res.Outcome, r.res.Err = ClientLeft, ErrClientLeft
 }
 
@@ -116,6 +126,11 @@ func (r *Run) Read(p []byte) (int, error) {
 	r.committed = true
 	if len(p) == 0 {
 		return 0, nil
+	}
+	if len(r.lead) > 0 {
+		n := copy(p, r.lead)
+		r.lead = r.lead[n:]
+		return n + r.fill(p[n:]), nil
 	}
 	n := r.fill(p)
 	if n == 0 && !r.ended {

@@ -390,3 +390,8 @@ func TestOutcomesHaveTheWordsOfTheRecord(t *testing.T) {
 	f(Drained, "drained")
 	f(Refused, "refused")
 }
+
+func TestAPrimedClientGetsALongCommentFirst(t *testing.T) {
+	in := role + hi + stop + done
+	whole(t, Config{Prime: true}, ":"+strings.Repeat(" ", 510)+"\n"+in, Success, write(in))
+}
