@@ -65,6 +65,9 @@ func (q *request) pass(ctx *fasthttp.RequestCtx) {
 		body, err := q.passUp(ctx, c)
 		if err != nil {
 			q.fail(ctx, q.passOutcome(body, err), err)
+			if q.conn != nil {
+				q.conn.linger = true // the body may not have been read to its end
+			}
 			out := appendHead(nil, ctx)
 			c.Write(append(out, ctx.Response.Body()...)) // a client that left is recorded as it is
 			return

@@ -103,4 +103,3 @@ func (s *Stream) feed(until time.Time) (int, error) {
 	}
 	return n, err
 }
-
