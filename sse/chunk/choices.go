@@ -1,8 +1,9 @@
 package chunk
 
-// choicesEvent reads a chunk of chat completions or completions: OpenAI's API
-// reference, "chat.completion.chunk".
-func (r *Reader) choicesEvent(doc value) {
+// chunk reads a chunk of chat completions or completions: OpenAI's API
+// reference, "chat.completion.chunk". What SDKs would stumble over is found on
+// the way; what to do about it is looked for only then.
+func (r *Reader) chunk(doc value) {
 	var choices, usage value
 	for m := doc.members(); m.next(); {
 		switch string(m.key) {
@@ -10,27 +11,60 @@ func (r *Reader) choicesEvent(doc value) {
 			choices = m.value
 		case "usage":
 			usage = m.value
+		case "created":
+			if !fitCreated(m.value) {
+				r.view.Fix |= FixCreated
+			}
+		case "error":
+			r.view.Fix |= FixError
+			if saysFailure(m.value) {
+				r.failure(doc)
+				return
+			}
+		case "type", "object":
+			if string(m.value.text()) == "error" {
+				r.failure(doc)
+				return
+			}
 		}
 	}
+	if !choices.is('[') && !doc.isEmpty() {
+		r.view.Fix |= FixChoices
+	}
+	if r.view.Fix != 0 {
+		r.repairTop(doc, choices)
+	}
 	r.usage(Chat, usage)
-	r.choices(choices)
-	if (choices.absent() || choices.isEmpty()) && usage.is('{') {
+	r.choices(choices, true)
+	if (!choices.is('[') || choices.isEmpty()) && usage.is('{') {
 		r.view.Kind = UsageOnly
 	}
 }
 
-// choices looks at all of them: an event may carry one for each of n.
-func (r *Reader) choices(v value) {
+// choices looks at all of them: an event may carry one for each of n. Those of a
+// stream are repaired.
+func (r *Reader) choices(v value, stream bool) {
 	for choice := v.elements(); choice.next(); {
+		var streamed, reason value
+		if stream {
+			streamed = choice.value
+			r.calls.leave()
+		}
 		for m := choice.value.members(); m.next(); {
 			switch string(m.key) {
-			case "delta", "message":
-				r.delta(m.value)
+			case "delta":
+				r.delta(m.value, streamed)
+			case "message":
+				r.delta(m.value, nil)
 			case "text":
 				r.produced(m.value.textBytes())
 			case "finish_reason":
+				reason = m.value
 				r.finish(m.value)
 			}
+		}
+		if stream {
+			r.repairFinish(choice.value, reason)
 		}
 	}
 }
@@ -48,11 +82,14 @@ func (r *Reader) finish(reason value) {
 	}
 }
 
-// delta reads the piece of a message, or a whole one.
-func (r *Reader) delta(v value) {
-	reasoning := 0
+// delta reads the piece of a message, or a whole one. choice is what it is a
+// piece of; nil for a whole one, which is left as it is.
+func (r *Reader) delta(v, choice value) {
+	reasoning, unfit := 0, false
 	for m := v.members(); m.next(); {
 		switch string(m.key) {
+		case "role":
+			unfit = unfit || !fitRole(m.value)
 		case "content", "refusal":
 			r.produced(textIn(m.value))
 		case "reasoning", "reasoning_content":
@@ -60,7 +97,7 @@ func (r *Reader) delta(v value) {
 			reasoning = max(reasoning, textIn(m.value))
 		case "tool_calls":
 			for call := m.value.elements(); call.next(); {
-				r.call(call.value.get("function"))
+				r.toolCall(call.value, choice)
 			}
 		case "function_call":
 			if !m.value.absent() {
@@ -74,15 +111,47 @@ func (r *Reader) delta(v value) {
 		}
 	}
 	r.produced(reasoning)
+	if unfit && choice != nil {
+		r.repairRole(v)
+	}
 }
 
-// call notes a piece of a tool call, which counts even where it has no text.
-func (r *Reader) call(function value) {
+// toolCall reads an element of tool_calls.
+func (r *Reader) toolCall(v, choice value) {
+	var p piece
+	var function value
+	for m := v.members(); m.next(); {
+		switch string(m.key) {
+		case "index":
+			p.index = m.value
+		case "id":
+			p.id = m.value
+		case "function":
+			function = m.value
+		}
+	}
+	p.named = r.call(function)
+	if choice == nil || !v.is('{') {
+		return
+	}
+	number := r.calls.index(choice, p)
+	if p.index.absent() {
+		r.repairIndex(v, p.index, number)
+	}
+}
+
+// call notes a piece of a tool call, which counts even where it has no text. It
+// is true for one with a name.
+func (r *Reader) call(function value) (named bool) {
 	r.view.Kind = Content
 	for m := function.members(); m.next(); {
 		switch string(m.key) {
-		case "name", "arguments":
+		case "name":
+			named = len(m.value.text()) > 0
+			r.produced(m.value.textBytes())
+		case "arguments":
 			r.produced(m.value.textBytes())
 		}
 	}
+	return named
 }

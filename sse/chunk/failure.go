@@ -9,7 +9,8 @@ import (
 // providers use: an error object under "error", alone, or in an array (Google);
 // a text under "error" or "detail"; plain text. The Message of HTML and of
 // broken JSON is empty. Code is Google's status where it has no code of its
-// own, and Anthropic's details.error_code. The View is lent until the next call.
+// own, and Anthropic's details.error_code. Reason is by the provider that Reset
+// was told. The View is lent until the next call.
 func (r *Reader) ErrorBody(body []byte) *View {
 	r.reset()
 	r.failure(bytes.Trim(body, blanks))
@@ -23,7 +24,7 @@ func isFailure(doc []byte) bool {
 	for m := v.members(); m.next(); {
 		switch string(m.key) {
 		case "error":
-			if m.value.is('{') || len(m.value.text()) > 0 {
+			if saysFailure(m.value) {
 				return true
 			}
 		case "type", "object":
@@ -33,6 +34,18 @@ func isFailure(doc []byte) bool {
 		}
 	}
 	return false
+}
+
+// saysFailure tells the value of a key "error" that stands for a failure from
+// null, false, 0, "" and [].
+func saysFailure(v value) bool {
+	switch {
+	case v.isNumber():
+		return bytes.ContainsAny(v, "123456789")
+	case v.is('['), v.is('"'):
+		return !v.isEmpty()
+	}
+	return v.is('{') || v.is('t')
 }
 
 // first is the document, or its first element where it is an array.
@@ -45,7 +58,7 @@ func first(doc value) value {
 
 // failure makes an Error of whatever it is.
 func (r *Reader) failure(data []byte) {
-	r.view.Kind = Error
+	r.view.Kind, r.view.Fix = Error, 0
 	if !complete(data) {
 		r.view.Message = r.plain(data)
 		return
@@ -62,12 +75,16 @@ func (r *Reader) failure(data []byte) {
 	r.describe(inner)
 	r.describe(doc)
 	r.detail(doc.get("detail"))
+	if !inner.is('{') {
+		inner = doc
+	}
+	r.view.Reason = r.provider.reason(&r.view, inner)
 }
 
 // describe fills what is still unknown from an error object.
 func (r *Reader) describe(object value) {
 	v := &r.view
-	var message, kind, code, status, details value
+	var message, kind, code, status, details, id value
 	for m := object.members(); m.next(); {
 		switch string(m.key) {
 		case "message":
@@ -80,6 +97,8 @@ func (r *Reader) describe(object value) {
 			status = m.value
 		case "details":
 			details = m.value
+		case "request_id":
+			id = m.value
 		}
 	}
 	if !code.is('"') {
@@ -98,6 +117,9 @@ func (r *Reader) describe(object value) {
 	}
 	if len(v.Code) == 0 {
 		v.Code = r.decoded(code)
+	}
+	if len(v.RequestID) == 0 && id.is('"') {
+		v.RequestID = r.decoded(id)
 	}
 }
 

@@ -13,8 +13,8 @@ const (
 )
 
 // Reader reads the events of a stream or a whole answer. It is not for several
-// goroutines at once; the zero value is ready, and it can be used again for
-// another stream.
+// goroutines at once; the zero value is ready, and after a Reset it can be used
+// for another stream.
 //
 // Time and memory are bounded for whatever an upstream sends: nothing is read
 // that is nested deeper than 256 levels, only small pieces are decoded, and
@@ -24,6 +24,19 @@ type Reader struct {
 	view   View
 	parser fastjson.Parser
 	text   []byte // decoded, for the view
+
+	provider Provider
+	calls    calls // of the stream
+	capacity int   // of the viewed data
+	edits    []edit
+}
+
+// Reset begins a new stream, or a whole answer, of a provider: the tool calls of
+// the one before are forgotten.
+func (r *Reader) Reset(p Provider) {
+	r.reset()
+	r.provider = p
+	r.calls.reset()
 }
 
 // View reads one event's name and data. It never fails: data that is no
@@ -31,6 +44,7 @@ type Reader struct {
 // View is lent until the next call.
 func (r *Reader) View(shape Shape, name, data []byte) *View {
 	r.reset()
+	r.capacity = cap(data)
 	v := &r.view
 	data = bytes.Trim(data, blanks)
 	switch {
@@ -43,6 +57,8 @@ func (r *Reader) View(shape Shape, name, data []byte) *View {
 		if shape == Other {
 			v.Kind = Content
 		}
+	case shape <= Completion && data[0] == '{':
+		r.chunk(value(data))
 	case isFailure(data):
 		r.failure(data)
 	default:
@@ -53,8 +69,7 @@ func (r *Reader) View(shape Shape, name, data []byte) *View {
 
 func (r *Reader) event(shape Shape, name []byte, doc value) {
 	switch shape {
-	case Chat, Completion:
-		r.choicesEvent(doc)
+	case Chat, Completion: // no object: nothing
 	case Responses:
 		r.responsesEvent(eventType(name, doc), doc)
 	case Messages:
@@ -96,7 +111,7 @@ func (r *Reader) Whole(shape Shape, body []byte) (*View, bool) {
 	r.usage(shape, doc.get("usage"))
 	switch shape {
 	case Chat, Completion:
-		r.choices(doc.get("choices"))
+		r.choices(doc.get("choices"), false)
 	case Responses:
 		r.responsesWhole(doc)
 	case Messages:
@@ -126,6 +141,10 @@ func (r *Reader) reset() {
 		r.text = nil
 	}
 	r.text = r.text[:0]
+	if cap(r.edits) > keepEdits {
+		r.edits = nil
+	}
+	r.edits = r.edits[:0]
 }
 
 // produced notes n bytes of generated text.
@@ -154,6 +173,17 @@ func (r *Reader) decoded(v value) []byte {
 		r.letGo(v)
 	}
 	return r.text[from:len(r.text):len(r.text)]
+}
+
+// float reads a number.
+func (r *Reader) float(v value) (f float64, ok bool) {
+	doc, err := r.parser.ParseBytes(v)
+	if err != nil {
+		return 0, false
+	}
+	f, err = doc.Float64()
+	r.letGo(v)
+	return f, err == nil
 }
 
 // letGo drops the parser, and the memory that it keeps, after a large piece.

@@ -11,7 +11,9 @@ func (r *Reader) responsesEvent(kind []byte, doc value) {
 	case "response.failed":
 		r.view.Kind = Error
 		r.usage(Responses, doc.get("response").get("usage"))
-		r.describe(doc.get("response").get("error"))
+		failed := doc.get("response").get("error")
+		r.describe(failed)
+		r.view.Reason = r.provider.reason(&r.view, failed)
 	case "response.output_item.added":
 		if item := doc.get("item"); isCall(item) {
 			r.call(item)

@@ -32,12 +32,15 @@ const (
 // the Reader that returned it.
 type View struct {
 	Kind       Kind
-	Finish     bool // a choice ended: a finish_reason, a stop_reason
-	Broken     bool // the finish reason says that the provider broke off (DeepSeek: insufficient_system_resource)
-	TextBytes  int  // decoded bytes of generated text: content, reasoning, refusal, tool call names and arguments
+	Finish     bool   // a choice ended: a finish_reason, a stop_reason
+	Broken     bool   // the finish reason says that the provider broke off (DeepSeek: insufficient_system_resource)
+	Fix        Fix    // what official SDKs would stumble over: see Reader.Repair
+	Reason     Reason // of an Error: what its body says of the cause
+	TextBytes  int    // decoded bytes of generated text: content, reasoning, refusal, tool call names and arguments
 	Usage      Usage
 	Message    []byte // of an Error, decoded; empty where it has none
 	Type, Code []byte // of an Error, decoded; a number is given as its digits
+	RequestID  []byte // of an Error, decoded: the upstream's name of the request, where its body has it
 }
 
 // Usage counts tokens, as the provider said. Known is false where it said nothing.
