@@ -33,6 +33,7 @@ func (q *request) answer(ctx *fasthttp.RequestCtx) {
 		q.fail(ctx, q.Classify(err), err)
 		return
 	}
+	q.passUpstreamID(ctx)
 	q.outcome, q.status = relay.Success, q.up.Status()
 	ctx.SetStatusCode(q.status)
 	ctx.Response.Header.SetContentType("application/json")
@@ -60,6 +61,7 @@ func (q *request) stream(ctx *fasthttp.RequestCtx) {
 	if err == nil && cap(q.sent) > maxKept {
 		q.sent, q.call.Body = nil, nil // nothing is sent again after the first content
 	}
+	q.passUpstreamID(ctx)
 	q.streamed, q.status = true, fasthttp.StatusOK
 	if !ctx.Request.Header.IsHTTP11() {
 		q.streamUnframed(ctx)
@@ -89,6 +91,7 @@ func (q *request) Read(p []byte) (n int, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			q.srv.panicked(v)
+			q.run.Abandon(relay.UpstreamError)
 			n, err = 0, fmt.Errorf("panic while streaming")
 		}
 	}()

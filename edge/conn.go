@@ -48,6 +48,7 @@ type clientConn struct {
 	written  atomic.Int64 // nanoseconds spent in writes
 	deadline time.Time    // of writes, as set
 	linger   bool         // the request was refused unread
+	heard    bool         // the client has sent something
 }
 
 // Write implements net.Conn. The deadline is for each write and moves in steps,
@@ -62,6 +63,19 @@ func (c *clientConn) Write(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(time.Since(start)))
+	return n, err
+}
+
+// SetDeadline implements net.Conn: what is set here is not known to Write.
+func (c *clientConn) SetDeadline(t time.Time) error {
+	c.deadline = time.Time{}
+	return c.Conn.SetDeadline(t)
+}
+
+// Read implements net.Conn.
+func (c *clientConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.heard = c.heard || n > 0
 	return n, err
 }
 

@@ -38,7 +38,7 @@ func matchLabel(pattern, origin string) bool {
 }
 
 // exposed are the fields that a page's script may read.
-const exposed = "x-request-id, retry-after, retry-after-ms, x-should-retry, server-timing, " +
+const exposed = "x-request-id, x-upstream-request-id, retry-after, retry-after-ms, x-should-retry, server-timing, " +
 	"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, " +
 	"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 

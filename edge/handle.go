@@ -8,6 +8,11 @@ import (
 
 // handle is the way of a request, in the order in which things happen.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	if !strict(ctx.Request.Header.RawHeaders()) {
+		s.refuseUnread(ctx, errAmbiguous)
+		ctx.SetConnectionClose()
+		return
+	}
 	if s.health(ctx) {
 		return
 	}
@@ -66,11 +71,23 @@ func (q *request) find(ctx *fasthttp.RequestCtx) *refusal {
 	case q.endpoint == endpointModels && read:
 	case q.endpoint != endpointModels && !q.raw && ctx.IsPost():
 	default:
-		ctx.Response.Header.Set("Allow", map[bool]string{true: "GET, HEAD", false: "POST"}[q.endpoint == endpointModels])
+		ctx.Response.Header.Set("Allow", q.methods())
 		return &refusal{status: fasthttp.StatusMethodNotAllowed, code: "method_not_allowed",
 			message: "This endpoint is not asked with this method."}
 	}
 	return nil
+}
+
+// methods are those that the endpoint is asked with.
+func (q *request) methods() string {
+	switch {
+	case q.raw:
+		return "GET, HEAD, POST"
+	case q.endpoint == endpointModels:
+		return "GET, HEAD"
+	default:
+		return "POST"
+	}
 }
 
 // open begins to ask upstream. From here on the client's leaving ends it.

@@ -1,16 +1,17 @@
 package edge
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/valyala/fasthttp"
 
 	"eisbach/edge/relay"
 	"eisbach/pool"
 	"eisbach/sse"
+	"eisbach/sse/chunk"
 )
 
 // Classify says what the final error of an upstream's stream means: it
@@ -66,10 +67,17 @@ func (q *request) explain(o relay.Outcome, err error) *refusal {
 	case errors.As(err, &upload):
 		return invalid("invalid_value", "", "The request's body did not arrive whole.")
 	case errors.As(err, &said):
-		return q.said(errorStatus(said.Type, said.Code), said.Message, said.Code)
+		q.setUpstreamID(said.RequestID)
+		return q.said(0, said.Reason, said.Message, said.Code)
 	case errors.As(err, &failure) && failure.Reason == pool.Unexpected:
+		q.bodies.Reset(q.up.Provider())
 		view := q.bodies.ErrorBody(failure.Body)
-		return q.said(failure.Status, string(view.Message), string(view.Code))
+		q.setUpstreamID(string(view.RequestID))
+		status := failure.Status
+		if status < 300 {
+			status = 0 // an error all the same, by its body
+		}
+		return q.said(status, view.Reason, string(view.Message), string(view.Code))
 	case errors.As(err, &failure) && failure.Reason == pool.NoConnection:
 		return badGateway("upstream_error", "The model's provider can't be reached.")
 	case errors.Is(err, sse.ErrTooLong):
@@ -87,36 +95,33 @@ func badGateway(code, message string) *refusal {
 	return &refusal{status: fasthttp.StatusBadGateway, code: code, message: message}
 }
 
-// errorStatus is the status that an error inside of a 200 answer stands for.
-func errorStatus(kind, code string) int {
-	if n, err := strconv.Atoi(code); err == nil && n >= 400 && n <= 599 {
-		return n
+// said translates an error that the upstream answered with, by its status (0:
+// it came with a 200) and what its body says. What it says of our credentials
+// is not for clients, and of anything else only its message.
+func (q *request) said(status int, reason chunk.Reason, message, code string) *refusal {
+	message, code = q.redact(message), q.redact(code)
+	if status == 0 {
+		status = statusOf(reason, code)
 	}
 	switch {
-	case kind == "rate_limit_error" || kind == "overloaded_error" || code == "rate_limit_exceeded":
-		return fasthttp.StatusTooManyRequests
-	case kind == "authentication_error" || kind == "permission_error" || code == "invalid_api_key":
-		return fasthttp.StatusUnauthorized
-	default:
-		return fasthttp.StatusInternalServerError
+	case reason == chunk.NoMoney || status == fasthttp.StatusUnauthorized || status == fasthttp.StatusPaymentRequired || status == fasthttp.StatusForbidden:
+		r := badGateway("upstream_auth", "The model's provider refused this server's credentials.")
+		r.retry = retryNever
+		return r
+	case reason == chunk.DayLimit:
+		return &refusal{status: fasthttp.StatusServiceUnavailable, code: "upstream_overloaded", retry: retryNever,
+			message: or(message, "The model's provider serves no more today.")}
 	}
-}
-
-// said translates an error that the upstream answered with. What it says of our
-// credentials is not for clients, and of anything else only its message.
-func (q *request) said(status int, message, code string) *refusal {
-	message = q.redact(message)
 	switch status {
 	case fasthttp.StatusTooManyRequests, fasthttp.StatusServiceUnavailable, 529:
 		return &refusal{status: fasthttp.StatusServiceUnavailable, code: "upstream_overloaded", retry: retrySoon,
 			message: or(message, "The model's provider is overloaded.")}
-	case fasthttp.StatusUnauthorized, fasthttp.StatusPaymentRequired, fasthttp.StatusForbidden:
-		r := badGateway("upstream_auth", "The model's provider refused this server's credentials.")
-		r.retry = retryNever
-		return r
 	case fasthttp.StatusBadRequest, fasthttp.StatusRequestEntityTooLarge, fasthttp.StatusUnprocessableEntity:
-		return &refusal{status: status, code: or(code, "invalid_value"),
-			message: or(message, "The model's provider refused the request.")}
+		otherwise := "invalid_value"
+		if reason == chunk.TooLong {
+			otherwise = "context_length_exceeded"
+		}
+		return &refusal{status: status, code: or(code, otherwise), message: or(message, "The model's provider refused the request.")}
 	case fasthttp.StatusNotFound:
 		return &refusal{status: status, code: or(code, "not_found"),
 			message: or(message, "The model's provider does not know what was asked for.")}
@@ -126,6 +131,24 @@ func (q *request) said(status int, message, code string) *refusal {
 	default:
 		return badGateway("upstream_error", or(message, "The model's provider failed."))
 	}
+}
+
+// statusOf is the status that an error inside of a 200 answer stands for.
+func statusOf(reason chunk.Reason, code string) int {
+	if n, err := strconv.Atoi(code); err == nil && n >= 400 && n <= 599 {
+		return n
+	}
+	switch reason {
+	case chunk.RateLimit, chunk.Overload:
+		return fasthttp.StatusTooManyRequests
+	case chunk.Auth:
+		return fasthttp.StatusUnauthorized
+	case chunk.Invalid, chunk.TooLong:
+		return fasthttp.StatusBadRequest
+	case chunk.NotFound:
+		return fasthttp.StatusNotFound
+	}
+	return fasthttp.StatusInternalServerError
 }
 
 func or(s, otherwise string) string {
@@ -140,15 +163,13 @@ const maxMessage = 1000
 
 // redact takes our own credentials out of an upstream's message.
 func (q *request) redact(message string) string {
+	if q.route != nil {
+		for _, secret := range q.route.Secrets { // before it is cut: half a key is too much
+			message = strings.ReplaceAll(message, secret, "•••")
+		}
+	}
 	if len(message) > maxMessage {
 		message = message[:maxMessage]
 	}
-	if q.route == nil {
-		return message
-	}
-	b := []byte(message)
-	for _, secret := range q.route.Secrets {
-		b = bytes.ReplaceAll(b, []byte(secret), []byte("•••"))
-	}
-	return string(b)
+	return message
 }

@@ -63,11 +63,11 @@ func (q *request) abandonUpload(ctx *fasthttp.RequestCtx) {
 func (q *request) pass(ctx *fasthttp.RequestCtx) {
 	q.takeOver(ctx, func(c net.Conn) {
 		body, err := q.passUp(ctx, c)
+		if q.conn != nil {
+			q.conn.linger = true // the body may not have been read to its end
+		}
 		if err != nil {
 			q.fail(ctx, q.passOutcome(body, err), err)
-			if q.conn != nil {
-				q.conn.linger = true // the body may not have been read to its end
-			}
 			out := appendHead(nil, ctx)
 			c.Write(append(out, ctx.Response.Body()...)) // a client that left is recorded as it is
 			return
@@ -106,6 +106,10 @@ func (q *request) takeOver(ctx *fasthttp.RequestCtx, f func(net.Conn)) {
 			if v := recover(); v != nil {
 				q.srv.panicked(v)
 				q.outcome = relay.UpstreamError
+				if q.status == 0 { // nothing was answered
+					q.refuse(ctx, internal())
+					c.Write(append(appendHead(nil, ctx), ctx.Response.Body()...))
+				}
 			}
 		}()
 		f(c)
@@ -114,8 +118,11 @@ func (q *request) takeOver(ctx *fasthttp.RequestCtx, f func(net.Conn)) {
 
 // passUp sends the request and waits for the head of a good answer.
 func (q *request) passUp(ctx *fasthttp.RequestCtx, c net.Conn) (*upload, error) {
-	q.open(ctx)
 	in := &ctx.Request.Header
+	if q.uploading = len(in.Peek(uploadHeader)) > 0; q.uploading {
+		c.SetReadDeadline(q.arrived.Add(q.route.Total))
+	}
+	q.open(ctx)
 	h := appendHeader(q.header[:0], in, "accept", fasthttp.HeaderAccept)
 	h = appendHeader(h, in, "traceparent", "Traceparent")
 	q.header = appendHeader(h, in, "content-type", fasthttp.HeaderContentType)
@@ -129,7 +136,6 @@ func (q *request) passUp(ctx *fasthttp.RequestCtx, c net.Conn) (*upload, error) 
 			body.r = httputil.NewChunkedReader(c)
 		}
 		q.call.Upload, q.call.UploadSize = body, int64(length)
-		c.SetReadDeadline(q.total)
 	} else if ctx.IsPost() {
 		q.call.Body = ctx.PostBody()
 	}
@@ -173,7 +179,8 @@ func (q *request) passOutcome(body *upload, err error) relay.Outcome {
 var passed = [...]string{fasthttp.HeaderContentType, "Content-Disposition"}
 
 // passDown sends the upstream's body on. Where that breaks the client sees it:
-// the body lacks its last chunk, or some of its length.
+// the body lacks its last chunk, or some of its length, or the connection is
+// reset where its end would be the body's.
 func (q *request) passDown(ctx *fasthttp.RequestCtx, c net.Conn) relay.Outcome {
 	q.status = q.up.Status()
 	ctx.SetStatusCode(q.status)
@@ -182,17 +189,14 @@ func (q *request) passDown(ctx *fasthttp.RequestCtx, c net.Conn) relay.Outcome {
 			ctx.Response.Header.SetBytesV(name, value)
 		}
 	}
+	unframed := q.up.Length() < 0
+	chunked := unframed && ctx.Request.Header.IsHTTP11()
 	out := bufio.NewWriter(c)
 	body := io.WriteCloser(plainBody{out})
-	head := appendFields(nil, ctx)
-	if length := q.up.Length(); length >= 0 {
-		head = append(head, "content-length: "...)
-		head = append(strconv.AppendInt(head, length, 10), "\r\n"...)
-	} else if ctx.Request.Header.IsHTTP11() {
-		head = append(head, "transfer-encoding: chunked\r\n"...)
+	if chunked {
 		body = httputil.NewChunkedWriter(out)
 	}
-	out.Write(append(head, "\r\n"...))
+	out.Write(q.appendFraming(appendFields(nil, ctx), ctx.IsHead(), chunked))
 	if ctx.IsHead() {
 		out.Flush()
 		return relay.Success
@@ -206,15 +210,47 @@ func (q *request) passDown(ctx *fasthttp.RequestCtx, c net.Conn) relay.Outcome {
 		switch {
 		case err == io.EOF:
 			body.Close()
-			if _, chunked := body.(plainBody); !chunked {
+			if chunked {
 				out.WriteString("\r\n") // no trailers
 			}
 			out.Flush()
 			return relay.Success
 		case err != nil:
+			if unframed && !chunked {
+				q.reset()
+			}
 			return q.Classify(err)
 		}
 		body.Write(buf[:n]) // an error is kept for Flush
+	}
+}
+
+// appendFraming appends the fields that say how the body ends, and with them
+// the end of the head.
+func (q *request) appendFraming(dst []byte, head, chunked bool) []byte {
+	switch length := q.up.Length(); {
+	case head:
+		if announced := q.up.Header(fasthttp.HeaderContentLength); len(announced) > 0 {
+			dst = append(append(append(dst, "content-length: "...), announced...), "\r\n"...)
+		}
+	case q.status == fasthttp.StatusNoContent: // it has no length either (RFC 9110, 8.6)
+	case length >= 0:
+		dst = append(dst, "content-length: "...)
+		dst = append(strconv.AppendInt(dst, length, 10), "\r\n"...)
+	case chunked:
+		dst = append(dst, "transfer-encoding: chunked\r\n"...)
+	}
+	return append(dst, "\r\n"...)
+}
+
+// reset makes the end of the connection an error to the client.
+func (q *request) reset() {
+	if q.conn == nil {
+		return
+	}
+	q.conn.linger = false
+	if tcp, ok := q.conn.Conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
 	}
 }
 

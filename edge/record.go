@@ -11,7 +11,7 @@ import (
 
 // record is one ended request, as it is written down.
 type record struct {
-	id, model                []byte
+	id, model, upstreamID    []byte // upstreamID is the upstream's own name of the request; empty: unknown
 	route, upstream, user    string
 	status, attempts         int
 	outcome                  string
@@ -30,6 +30,9 @@ func (r *record) append(dst []byte, now time.Time) []byte {
 	dst = appendField(dst, "route", r.route)
 	dst = appendField(dst, "model", r.model)
 	dst = appendField(dst, "upstream", r.upstream)
+	if len(r.upstreamID) > 0 {
+		dst = appendField(dst, "upstream_request_id", r.upstreamID)
+	}
 	dst = appendField(dst, "user", r.user)
 	dst = appendInt(dst, "status", int64(r.status))
 	dst = append(dst, `,"outcome":"`...)

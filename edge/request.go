@@ -38,21 +38,25 @@ type request struct {
 
 	ask    ask.Ask
 	sent   []byte // the body that goes upstream
+	size   int    // of it, also once it was let go
 	header []byte
 	model  []byte // as the client named it
-	call   pool.Request
-	up     pool.Stream
-	run    relay.Run
-	config relay.Config
-	bodies chunk.Reader
-	out    []byte // a rendered failure
+	// upstreamID is the upstream's own name of the request, where it told one.
+	upstreamID []byte
+	call       pool.Request
+	up         pool.Stream
+	run        relay.Run
+	config     relay.Config
+	bodies     chunk.Reader
+	out        []byte // a rendered failure
 
-	opened   bool // the upstream is being asked
-	streamed bool // the answer is read by the server, and ends with CloseWithError
-	status   int
-	outcome  relay.Outcome
-	view     chunk.View // of a whole answer
-	facts    record
+	opened    bool // the upstream is being asked
+	uploading bool // and gets the body as the client sends it
+	streamed  bool // the answer is read by the server, and ends with CloseWithError
+	status    int
+	outcome   relay.Outcome
+	view      chunk.View // of a whole answer
+	facts     record
 }
 
 // begin takes a request up.
@@ -60,8 +64,8 @@ func (s *Server) begin(ctx *fasthttp.RequestCtx) *request {
 	q := s.free.Get().(*request)
 	q.srv, q.table, q.arrived = s, s.table.Load(), ctx.Time()
 	q.target, q.caller, q.status, q.outcome = target{}, auth.Identity{}, 0, relay.Refused
-	q.opened, q.streamed, q.view = false, false, chunk.View{}
-	q.model, q.token = q.model[:0], 0
+	q.opened, q.uploading, q.streamed, q.size, q.view = false, false, false, 0, chunk.View{}
+	q.model, q.upstreamID, q.token = q.model[:0], q.upstreamID[:0], 0
 	if q.conn, _ = ctx.Conn().(*clientConn); q.conn != nil {
 		q.wrote = time.Duration(q.conn.written.Load())
 	}
@@ -138,7 +142,33 @@ func (q *request) fail(ctx *fasthttp.RequestCtx, o relay.Outcome, err error) {
 		ctx.SetStatusCode(q.status)
 		return
 	}
-	q.refuse(ctx, q.explain(o, err))
+	r := q.explain(o, err)
+	q.passUpstreamID(ctx)
+	q.refuse(ctx, r)
+}
+
+// setUpstreamID notes the upstream's own name of the request, which its support
+// asks for: from its error, or else from its head.
+func (q *request) setUpstreamID(id string) {
+	const most = 128
+	if id == "" {
+		id = string(q.up.Header("X-Request-Id"))
+	}
+	if id == "" {
+		id = string(q.up.Header("Request-Id")) // Anthropic
+	}
+	if len(q.upstreamID) == 0 && len(id) <= most && plainName(id) && q.redact(id) == id {
+		q.upstreamID = append(q.upstreamID, id...)
+	}
+}
+
+func (q *request) passUpstreamID(ctx *fasthttp.RequestCtx) {
+	if q.opened {
+		q.setUpstreamID("")
+	}
+	if len(q.upstreamID) > 0 {
+		ctx.Response.Header.SetBytesV("X-Upstream-Request-Id", q.upstreamID)
+	}
 }
 
 // statusClientLeft is what is recorded where the client left before any status
@@ -203,11 +233,11 @@ func presented(ctx *fasthttp.RequestCtx, shape chunk.Shape) ([]byte, *refusal) {
 
 // read reads the body of an endpoint that the edge understands.
 func (q *request) read(ctx *fasthttp.RequestCtx) *refusal {
+	if encoding := ctx.Request.Header.ContentEncoding(); ctx.IsPost() && len(encoding) > 0 && string(encoding) != "identity" {
+		return invalid("invalid_value", "content-encoding", "A request's body must not be compressed.")
+	}
 	if q.raw || q.endpoint == endpointModels {
 		return nil
-	}
-	if encoding := ctx.Request.Header.ContentEncoding(); len(encoding) > 0 && string(encoding) != "identity" {
-		return invalid("invalid_value", "content-encoding", "A request's body must not be compressed.")
 	}
 	if err := q.ask.Parse(q.shape, ctx.PostBody()); err != nil {
 		var p *ask.Problem
@@ -219,6 +249,7 @@ func (q *request) read(ctx *fasthttp.RequestCtx) *refusal {
 		return r
 	}
 	q.sent = q.ask.AppendTo(q.sent[:0], &edits)
+	q.size = len(q.sent)
 	q.ask.Release()
 	ctx.Request.ReleaseBody(0) // what is needed of it is in sent
 	return nil

@@ -30,11 +30,13 @@ type Server struct {
 	free     sync.Pool // of *request
 	draining atomic.Bool
 
-	mu     sync.Mutex
-	first  *request // those that are open upstream
-	active int
-	idle   chan struct{} // closed once active is 0, while draining
-	tasks  sync.WaitGroup
+	mu        sync.Mutex
+	first     *request // those that are open upstream
+	active    int
+	idle      chan struct{} // not nil: is to be closed once active is 0
+	listeners []net.Listener
+	over      bool // the drain has ended: what comes all the same is cut at once
+	tasks     sync.WaitGroup
 }
 
 // Bounds of what a client may take before its request is whole.
@@ -76,7 +78,16 @@ func New(t *Table, w *watch.Watcher, log *slog.Logger, records io.Writer) *Serve
 func (s *Server) Swap(t *Table) { s.table.Store(t) }
 
 // Serve accepts clients until Shutdown.
-func (s *Server) Serve(ln net.Listener) error { return s.http.Serve(listener{ln}) }
+func (s *Server) Serve(ln net.Listener) error {
+	s.mu.Lock()
+	if s.over {
+		s.mu.Unlock()
+		return ln.Close()
+	}
+	s.listeners = append(s.listeners, ln)
+	s.mu.Unlock()
+	return s.http.Serve(listener{ln})
+}
 
 // Shutdown drains: new requests are refused, those that run may go on until ctx
 // ends, then they are ended as the contract says. It returns once the last
@@ -84,21 +95,27 @@ func (s *Server) Serve(ln net.Listener) error { return s.http.Serve(listener{ln}
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.draining.Store(true)
-	s.idle = make(chan struct{})
+	idle := make(chan struct{})
 	if s.active == 0 {
-		close(s.idle)
+		close(idle)
+	} else {
+		s.idle = idle
 	}
-	idle := s.idle
 	s.mu.Unlock()
 	select {
 	case <-idle:
 	case <-ctx.Done():
-		s.cut()
 	}
+	s.cut()
 	// What is left is telling the clients.
 	last, cancel := context.WithTimeout(context.Background(), cutWait)
 	defer cancel()
 	err := s.http.ShutdownWithContext(last)
+	s.mu.Lock()
+	for _, ln := range s.listeners {
+		ln.Close() // fasthttp does not know one whose Serve has only just begun
+	}
+	s.mu.Unlock()
 	s.tasks.Wait()
 	s.journal.close()
 	return err
@@ -111,8 +128,17 @@ const cutWait = 5 * time.Second
 func (s *Server) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.over = true
 	for q := s.first; q != nil; q = q.next {
-		q.up.Cancel(relay.ErrDrained)
+		q.drain()
+	}
+}
+
+// drain ends one request that is open; its server's mu is held.
+func (q *request) drain() {
+	q.up.Cancel(relay.ErrDrained)
+	if q.uploading && q.conn != nil {
+		q.conn.SetReadDeadline(time.Unix(1, 0)) // it waits for its client, not for the upstream
 	}
 }
 
@@ -126,6 +152,9 @@ func (s *Server) enter(q *request) {
 	}
 	s.first = q
 	s.active++
+	if s.over { // it passed the door just before that was shut
+		q.drain()
+	}
 }
 
 func (s *Server) exit(q *request) {
@@ -178,6 +207,9 @@ func (s *Server) health(ctx *fasthttp.RequestCtx) bool {
 func (s *Server) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	t := s.table.Load()
 	length := h.ContentLength()
+	if length == -1 { // in chunks: as long as may be
+		length = t.MaxBody
+	}
 	s.holdUpload(t, h)
 	return fasthttp.RequestConfig{
 		MaxRequestBodySize: t.MaxBody,
@@ -187,7 +219,12 @@ func (s *Server) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfi
 
 // refuseUnread answers what is no request, or too large a one.
 func (s *Server) refuseUnread(ctx *fasthttp.RequestCtx, err error) {
+	if c, ok := ctx.Conn().(*clientConn); ok && !c.heard { // opened ahead, and not used: no request
+		ctx.SetStatusCode(fasthttp.StatusRequestTimeout)
+		return
+	}
 	q := s.begin(ctx)
+	q.arrived = time.Now() // ctx's time is that of the request before
 	defer q.leave(ctx)
 	q.table.setCORS(ctx)
 	if q.conn != nil {

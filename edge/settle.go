@@ -29,7 +29,7 @@ func (q *request) spent(r *relay.Result, t *pool.Trace) (prompt, completion int6
 	}
 	answered := events > 0 || q.outcome == relay.Success && q.opened
 	if answered || q.outcome == relay.ClientLeft && !t.Sent.IsZero() {
-		prompt = tokens(int64(len(q.call.Body)))
+		prompt = tokens(int64(q.size))
 		completion = max(events, tokens(text))
 	}
 	return prompt, completion, false
@@ -50,7 +50,7 @@ func (q *request) record() *record {
 	var result relay.Result
 	if q.opened {
 		trace = q.up.Trace()
-		if q.streamed {
+		if q.streamed && !q.raw {
 			result = q.run.Result()
 		}
 		if !result.FirstContent.IsZero() {
@@ -60,6 +60,7 @@ func (q *request) record() *record {
 		r.prompt, r.completion, actual = q.spent(&result, &trace)
 		r.estimated = !actual
 	}
+	r.upstreamID = q.upstreamID
 	r.upstream, r.attempts, r.queue = trace.Upstream, trace.Attempts, trace.Queue
 	r.edge = r.total - trace.Queue - trace.Connect - trace.Waited
 	if q.conn != nil {
@@ -71,5 +72,6 @@ func (q *request) record() *record {
 
 // whole reads an answer's usage; false where it is not complete JSON.
 func (q *request) whole(body []byte) (*chunk.View, bool) {
+	q.bodies.Reset(q.up.Provider())
 	return q.bodies.Whole(q.shape, body)
 }

@@ -2,6 +2,8 @@ package edge
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net"
@@ -227,7 +229,6 @@ func TestWholeAnswersAreWholeOrRefused(t *testing.T) {
 	f("cut by length", jsonHead+"content-length: 400\r\n\r\n"+completion[:30], 502, "upstream_disconnected")
 	f("cut by chunks", jsonHead+"transfer-encoding: chunked\r\n\r\n"+hexChunk(completion), 502, "upstream_disconnected")
 	f("cut without either", jsonHead+"\r\n"+completion[:30], 502, "upstream_error")
-	f("events", streamHead+hi+stop+done, 502, "upstream_error")
 	f("error with 200", whole(`{"error":{"message":"no"}}`), 502, "upstream_error")
 }
 
@@ -399,4 +400,84 @@ func TestClientsThatHoldTheFirstBytesBackArePrimed(t *testing.T) {
 	f(PrimeAuto, "OpenAI/JS 7.59.0", false)
 	f(PrimeAlways, "OpenAI/JS 7.59.0", true)
 	f(PrimeNever, "MyApp/1 CFNetwork/1568.100.1 Darwin/24.0.0", false)
+}
+
+func TestAClientGetsWhatItAskedForWhateverTheUpstreamAnswers(t *testing.T) {
+	joined := `{"object":"chat.completion","id":"c1","usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4},` +
+		`"choices":[{"index":0,"message":{"role":"assistant","content":"HiHi"},"finish_reason":"stop"}]}`
+	f := func(name, body, answer string, status int, want, outcome string) {
+		t.Helper()
+		u := play(t, func(c *call) { c.say(answer[:len(answer)/2], answer[len(answer)/2:]); c.Close() })
+		s := open(t, nil, u)
+		response, got := s.chat(body)
+		kind := "application/json"
+		if status == 200 && body != wholeBody {
+			kind = "text/event-stream"
+		}
+		if response.StatusCode != status || !strings.Contains(got, want) || response.Header.Get("Content-Type") != kind {
+			t.Errorf("%s: %d %q", name, response.StatusCode, got)
+		}
+		if r := s.record(1); r.Outcome != outcome || status == 200 && (r.Prompt != 3 || r.Completion != 1 || r.Usage != "actual") {
+			t.Errorf("%s: record %+v", name, r)
+		}
+	}
+	events := role + hi + hi + stop + usage + done
+	f("events", wholeBody, streamHead+events, 200, joined, "success")
+	f("events that call themselves text", wholeBody, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n"+events, 200, joined, "success")
+	f("events that call themselves JSON", wholeBody, jsonHead+"\r\n"+events, 200, joined, "success")
+	f("events that are cut", wholeBody, streamHead+role+hi, 502, "upstream_disconnected", "upstream_disconnected")
+	f("an error event", wholeBody, streamHead+role+hi+"data: {\"error\":{\"message\":\"busy\",\"type\":\"overloaded_error\"}}\n\n", 503, "upstream_overloaded", "upstream_error")
+	f("nothing", wholeBody, streamHead, 502, "upstream_error", "upstream_error")
+	f("a whole answer", streamBody, whole("\n\n"+completion), 200, `"content":"Hi"}`, "success")
+	f("a whole answer and usage", streamUsage, whole(completion), 200, `"choices":[],"usage":{"prompt_tokens":3`, "success")
+	f("a whole answer's end", streamUsage, whole(completion), 200, done, "success")
+	f("events that call themselves text", streamBody, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n"+events, 200, role+hi+hi+stop+done, "success")
+	f("an error", streamBody, whole(`{"error":{"message":"busy","code":"rate_limit_exceeded"}}`), 503, "upstream_overloaded", "upstream_error")
+	f("other JSON", streamBody, whole(`{"ok":true}`), 502, "upstream_error", "upstream_error")
+	f("half an answer", streamBody, jsonHead+"content-length: 400\r\n\r\n"+completion[:30], 502, "upstream_disconnected", "upstream_disconnected")
+	f("text", streamBody, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nhello", 502, "upstream_error", "upstream_error")
+}
+
+func TestWhatSDKsStumbleOverIsRepaired(t *testing.T) {
+	f := func(from, want string) {
+		t.Helper()
+		u := play(t, func(c *call) { c.say(streamHead + from + stop + done); c.Close() })
+		s := open(t, nil, u)
+		if _, got := s.chat(streamUsage); got != want+stop+done {
+			t.Errorf("%q\nbecame %q\nwant   %q", from, got, want+stop+done)
+		}
+	}
+	f(hi, hi)
+	f("\xEF\xBB\xBF"+hi, hi)
+	f(strings.ReplaceAll(hi, "\n", "\r"), hi)
+	f("id: 7\n"+hi, hi)
+	f(strings.Replace(hi, ",", ",\ndata: ", 1), strings.Replace(hi, ",", ", ", 1))
+	f(strings.Replace(hi, `"id"`, `"error":null,"id"`, 1), hi)
+	f(strings.Replace(hi, `"id"`, `"created":1771518114.35,"id"`, 1), strings.Replace(hi, `"id"`, `"created":1771518114,"id"`, 1))
+	f(hi+`data: {"choices":null,"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}`+"\n\n",
+		hi+`data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}`+"\n\n")
+	call := `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]},"finish_reason":null}]}` + "\n\n"
+	f(call, call)
+}
+
+func TestCompressedStreamsAreDecoded(t *testing.T) {
+	u := play(t, func(c *call) {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		io.WriteString(c, strings.Replace(streamHead, "\r\n\r\n", "\r\ncontent-encoding: gzip\r\n\r\n", 1))
+		for _, event := range []string{role, hi, stop, done} {
+			io.WriteString(z, event)
+			z.Flush()
+			c.say(b.String(), "")
+			b.Reset()
+		}
+		z.Close()
+		c.say(b.String())
+		c.Close()
+	})
+	s := open(t, nil, u)
+	response, body := s.chat(streamBody)
+	if body != role+hi+stop+done || response.Header.Get("Content-Encoding") != "" {
+		t.Errorf("%v %q", response.Header, body)
+	}
 }

@@ -38,6 +38,7 @@ func (s *Stream) connect() error {
 	if s.up == nil {
 		s.up = s.req.Upstreams[s.next]
 		s.next++
+		s.view.Reset(s.up.provider)
 	}
 	s.trace.Upstream, s.trace.Reused = s.up.name, false
 	s.trace.Attempts++
@@ -92,11 +93,12 @@ func (s *Stream) unreachable(err error) error {
 }
 
 // broken tells a connection that was stale from one that broke: on a kept one
-// that died without a byte, the request can't have been answered, and is sent
-// once more on a new one. Anything else may have run, and is not repeated.
+// that died without a byte, be it of an interim head, the request can't have been
+// answered, and is sent once more on a new one. Anything else may have run, and
+// is not repeated.
 func (s *Stream) broken(err error) error {
 	c := s.drop()
-	stale := c.reused && len(s.buf) == 0 && !isTimeout(err) && s.req.Upload == nil && s.Cancelled() == nil
+	stale := c.reused && s.trace.FirstByte.IsZero() && !isTimeout(err) && s.req.Upload == nil && s.Cancelled() == nil
 	c.up.discard(c)
 	if stale && !s.fresh {
 		s.fresh, s.phase = true, phaseConnect
@@ -122,10 +124,27 @@ func (s *Stream) send() error {
 		case isTimeout(err): // the caller's time is over; half a request can't be gone on with
 			return s.fail(os.ErrDeadlineExceeded)
 		}
-		return s.broken(err)
+		return s.answeredEarly(err)
 	}
 	s.trace.Sent = time.Now()
 	s.phase = phaseHead
+	return nil
+}
+
+// answeredEarly looks for the answer of an upstream that did not want all of the
+// request, and has closed the connection behind it (RFC 9112, 9.6). Without one,
+// cause is why the stream is broken.
+func (s *Stream) answeredEarly(cause error) error {
+	s.phase = phaseHead
+	for until := time.Now().Add(errorBodyWait); s.phase == phaseHead; {
+		switch err := s.readHead(until); {
+		case err == os.ErrDeadlineExceeded:
+			return s.broken(cause)
+		case err != nil:
+			return err
+		}
+	}
+	s.surplus = true // it may still wait for the rest
 	return nil
 }
 
@@ -176,8 +195,11 @@ func (s *Stream) readHead(until time.Time) error {
 	for {
 		i := bytes.Index(s.buf[from:], headEnd)
 		if i < 0 {
-			if len(s.buf) > maxHead {
+			switch {
+			case len(s.buf) > maxHead:
 				return s.fail(&Failure{Reason: Malformed, Err: errHeadTooLarge})
+			case bytes.Contains(s.buf, bareEnd): // it would be waited for in vain
+				return s.fail(&Failure{Reason: Malformed, Err: errHead})
 			}
 			return nil
 		}
@@ -221,7 +243,9 @@ func (s *Stream) parseHead(n int) (interim bool, err error) {
 		s.encoded = true
 	}
 	if s.kind == bodyNone {
-		s.surplus = s.surplus || len(s.buf) > 0
+		// A body that is announced where none may be can come all the same.
+		announced := s.req.Method != fasthttp.MethodHead && (hasLine(head, "transfer-encoding") || s.hdr.ContentLength() > 0)
+		s.surplus = announced || len(s.buf) > 0
 		s.phase = phaseEnd
 	}
 	return false, nil

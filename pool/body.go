@@ -95,12 +95,12 @@ func (s *Stream) Accepted(until time.Time) error {
 	return s.checkHead()
 }
 
-// Length is the length of the body that the answer's head announced, or -1.
+// Length is the length of what Body gives, or -1 where it is not known before.
 func (s *Stream) Length() int64 {
-	switch s.kind {
-	case bodyNone:
+	switch {
+	case s.kind == bodyNone:
 		return 0
-	case bodyLength:
+	case s.kind == bodyLength && s.decoder == nil:
 		return int64(s.hdr.ContentLength())
 	default:
 		return -1
@@ -108,7 +108,7 @@ func (s *Stream) Length() int64 {
 }
 
 // Whole waits for the whole answer, of at most limit bytes, and lends its body
-// until Close. A status other than 2xx is a Failure. It can't be called again
+// until Close; events are put together to one. A status other than 2xx is a Failure. It can't be called again
 // after os.ErrDeadlineExceeded.
 func (s *Stream) Whole(until time.Time, limit int) ([]byte, error) {
 	if err := s.Accepted(until); err != nil {
@@ -124,6 +124,9 @@ func (s *Stream) Whole(until time.Time, limit int) ([]byte, error) {
 		switch {
 		case err == io.EOF:
 			s.release()
+			if looksLikeEvents(s.whole) {
+				return s.join()
+			}
 			return s.whole, nil
 		case err != nil:
 			return nil, err
@@ -186,22 +189,29 @@ func (s *Stream) checkHead() error {
 	return nil
 }
 
-// checkEvents makes sure that the answer is a stream of events.
-func (s *Stream) checkEvents() error {
-	if err := s.checkHead(); err != nil {
-		return err
+// beginEvents makes sure that the answer is a stream of events, or makes it one.
+func (s *Stream) beginEvents(until time.Time) error {
+	if !s.checked {
+		if err := s.checkHead(); err != nil {
+			return err
+		}
+		s.checked, s.whole = true, s.whole[:0]
 	}
-	if !bytes.HasPrefix(s.hdr.ContentType(), []byte("text/event-stream")) {
+	switch kind := s.hdr.ContentType(); {
+	case bytes.HasPrefix(kind, []byte("text/event-stream")):
+		s.streaming = true
+		return nil
+	case bytes.HasPrefix(kind, []byte("text/html")):
 		return s.refuse(errNoEvents)
 	}
-	s.streaming = true
-	return nil
+	return s.split(until)
 }
 
 // Next waits for the next event of a streamed answer, from the request on: it
 // implements the source of a relay. See Head for the time; the zero time means
 // not to wait at all. The event and its view are lent until the next call.
-// io.EOF says that the body ended as its framing wants it.
+// io.EOF says that the body ended as its framing wants it. What official SDKs
+// would stumble over is repaired, and a whole answer is made events.
 func (s *Stream) Next(until time.Time) (sse.Event, *chunk.View, error) {
 	if !s.streaming {
 		if until.IsZero() && s.phase != phaseFailed {
@@ -210,7 +220,7 @@ func (s *Stream) Next(until time.Time) (sse.Event, *chunk.View, error) {
 		if err := s.Head(until); err != nil {
 			return sse.Event{}, nil, err
 		}
-		if err := s.checkEvents(); err != nil {
+		if err := s.beginEvents(until); err != nil {
 			return sse.Event{}, nil, err
 		}
 	}
@@ -226,6 +236,10 @@ func (s *Stream) Next(until time.Time) (sse.Event, *chunk.View, error) {
 		if ok {
 			view := s.view.View(s.req.Shape, event.Name, event.Data)
 			s.done = s.done || view.Kind == chunk.Done
+			if view.Fix != 0 {
+				s.repaired = s.view.Repair(s.repaired[:0], event.Data)
+				event.Data, event.Legal = s.repaired, false
+			}
 			return event, view, nil
 		}
 		switch {

@@ -91,7 +91,7 @@ func TestACompressedAnswerThatIsCutIsNotComplete(t *testing.T) {
 			t.Helper()
 			body := out.Bytes()[:n]
 			_, u := start(t, answering(fmt.Sprintf("HTTP/1.1 200 OK\r\ncontent-encoding: %s\r\ncontent-length: %d\r\n\r\n%s", encoding, n, body)))
-			got, _, err := whole(t, ask(u))
+			got, _, err := answerOf(t, ask(u))
 			var failure *Failure
 			if wantErr != (errors.As(err, &failure) && failure.Reason == Disconnected) || !wantErr && got != `{"id":"c1","choices":[]}` {
 				t.Errorf("%s, %d of %d bytes: %q, %v", encoding, n, out.Len(), got, err)

@@ -15,7 +15,9 @@ const maxHead = 32 << 10
 var (
 	errHeadTooLarge = errors.New("the head of the answer is larger than 32 KiB")
 	errSwitching    = errors.New("the upstream switched protocols")
+	errHead         = errors.New("malformed head of the answer") // fasthttp's own text quotes it
 	headEnd         = []byte("\r\n\r\n")
+	bareEnd         = []byte("\n\n")
 )
 
 // appendHead appends the head of the request.
@@ -65,8 +67,8 @@ func (h *headReader) parse(head []byte, hdr *fasthttp.ResponseHeader) error {
 	h.src.Reset(head)
 	h.buf.Reset(&h.src)
 	hdr.SetNoDefaultContentType(true)
-	if err := hdr.Read(h.buf); err != nil {
-		return errors.New("malformed head of the answer") // fasthttp's text quotes it
+	if err := hdr.Read(h.buf); err != nil || h.buf.Buffered() > 0 { // it may end in a bare LF before
+		return errHead
 	}
 	return nil
 }

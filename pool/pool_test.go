@@ -139,8 +139,8 @@ func ask(ups ...*Upstream) *Request {
 		Body: []byte(`{"model":"m"}`), Shape: chunk.Chat, MaxEvent: 1 << 20, Connect: soon, Deadline: time.Now().Add(soon)}
 }
 
-// whole gets one whole answer.
-func whole(t testing.TB, r *Request) (string, Trace, error) {
+// answerOf gets one whole answer.
+func answerOf(t testing.TB, r *Request) (string, Trace, error) {
 	t.Helper()
 	var s Stream
 	s.Open(r)
@@ -190,7 +190,7 @@ func TestWholeAnswersOfEveryFramingAreRead(t *testing.T) {
 				c.waitLeft()
 			}
 		})
-		if body, _, err := whole(t, ask(u)); err != nil || body != want {
+		if body, _, err := answerOf(t, ask(u)); err != nil || body != want {
 			t.Errorf("%q: body %q, error %v", answer, body, err)
 		}
 	}
@@ -210,7 +210,7 @@ func TestBrokenAnswersAreFailures(t *testing.T) {
 			c.request()
 			c.say(answer)
 		})
-		_, _, err := whole(t, ask(u))
+		_, _, err := answerOf(t, ask(u))
 		var failure *Failure
 		if !errors.As(err, &failure) || failure.Reason != want {
 			t.Errorf("%q: error %v, want reason %d", answer, err, want)
@@ -241,7 +241,7 @@ func TestTheRequestHasTheKeyAndNothingOfTheClients(t *testing.T) {
 		heads <- r
 		c.say(jsonHead + "content-length: 2\r\n\r\n{}")
 	})
-	if _, _, err := whole(t, ask(u)); err != nil {
+	if _, _, err := answerOf(t, ask(u)); err != nil {
 		t.Fatal(err)
 	}
 	r := <-heads
@@ -266,7 +266,7 @@ func TestKeysAreUsedInTurn(t *testing.T) {
 	})
 	u := newUpstream(t, Config{URL: mustURL("http://" + ln.Addr().String()), Keys: []string{"a", "b"}, KeyHeader: "x-api-key", MaxConns: 1})
 	for range 3 {
-		if _, _, err := whole(t, ask(u)); err != nil {
+		if _, _, err := answerOf(t, ask(u)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -410,7 +410,7 @@ func TestAKeptConnectionLeavesThePoolWhenItsUpstreamClosesOrSpeaks(t *testing.T)
 			}
 			c.waitLeft()
 		})
-		if _, _, err := whole(t, ask(u)); err != nil {
+		if _, _, err := answerOf(t, ask(u)); err != nil {
 			t.Fatal(err)
 		}
 		for deadline := time.Now().Add(soon); u.Stats().Open > 0; time.Sleep(time.Millisecond) {
@@ -418,7 +418,7 @@ func TestAKeptConnectionLeavesThePoolWhenItsUpstreamClosesOrSpeaks(t *testing.T)
 				t.Fatalf("%s: the connection is still there", name)
 			}
 		}
-		if body, trace, err := whole(t, ask(u)); err != nil || body != "{}" || trace.Attempts != 1 {
+		if body, trace, err := answerOf(t, ask(u)); err != nil || body != "{}" || trace.Attempts != 1 {
 			t.Errorf("%s: then %q, %d attempts, %v", name, body, trace.Attempts, err)
 		}
 	}
@@ -440,21 +440,21 @@ func TestAStaleConnectionCostsOneMoreTryAndAFreshOneNone(t *testing.T) {
 			c.say(jsonHead + "content-length: 2\r\n\r\n{}")
 		}
 	})
-	if _, _, err := whole(t, ask(u)); err != nil {
+	if _, _, err := answerOf(t, ask(u)); err != nil {
 		t.Fatal(err)
 	}
 	r := ask(u)
 	r.Body = []byte(`{"model":"stale"}`)
-	if _, trace, err := whole(t, r); err != nil || trace.Attempts != 2 {
+	if _, trace, err := answerOf(t, r); err != nil || trace.Attempts != 2 {
 		t.Errorf("on a stale connection: %d attempts, %v", trace.Attempts, err)
 	}
 	before := p.requests.Load()
 	r.Body = []byte(`{"model":"die"}`) // the kept one dies, and then the fresh one
-	if _, trace, err := whole(t, r); err == nil || trace.Attempts != 2 || p.requests.Load() != before+2 {
+	if _, trace, err := answerOf(t, r); err == nil || trace.Attempts != 2 || p.requests.Load() != before+2 {
 		t.Errorf("on a dying upstream: %d attempts, %d requests, %v", trace.Attempts, p.requests.Load()-before, err)
 	}
 	before = p.requests.Load()
-	if _, trace, err := whole(t, r); err == nil || trace.Attempts != 1 || p.requests.Load() != before+1 {
+	if _, trace, err := answerOf(t, r); err == nil || trace.Attempts != 1 || p.requests.Load() != before+1 {
 		t.Errorf("on a fresh connection: %d attempts, %d requests, %v", trace.Attempts, p.requests.Load()-before, err)
 	}
 }
@@ -464,10 +464,10 @@ func TestAnUpstreamThatCantBeReachedIsPassedOver(t *testing.T) {
 	ln.Close()
 	gone := newUpstream(t, Config{Name: "gone", URL: mustURL("http://" + ln.Addr().String()), MaxConns: 1})
 	_, u := start(t, answering(jsonHead+"content-length: 2\r\n\r\n{}"))
-	if body, trace, err := whole(t, ask(gone, u)); err != nil || body != "{}" || trace.Upstream != "u" || trace.Attempts != 2 {
+	if body, trace, err := answerOf(t, ask(gone, u)); err != nil || body != "{}" || trace.Upstream != "u" || trace.Attempts != 2 {
 		t.Errorf("%q, %+v, %v", body, trace, err)
 	}
-	_, _, err := whole(t, ask(gone))
+	_, _, err := answerOf(t, ask(gone))
 	var failure *Failure
 	if !errors.As(err, &failure) || failure.Reason != NoConnection {
 		t.Errorf("alone: %v", err)
@@ -483,7 +483,7 @@ func TestAHandshakeThatTakesTooLongIsAConnectTimeout(t *testing.T) {
 	u := newUpstream(t, Config{URL: mustURL("https://" + ln.Addr().String()), MaxConns: 1})
 	r := ask(u)
 	r.Connect = 50 * time.Millisecond
-	_, _, err := whole(t, r)
+	_, _, err := answerOf(t, r)
 	var failure *Failure
 	if !errors.As(err, &failure) || failure.Reason != ConnectTimeout {
 		t.Errorf("error %v", err)
@@ -496,7 +496,7 @@ func TestRequestsWaitForOneOfMaxConnsInOrder(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
-			if body, _, err := whole(t, ask(u)); err != nil || body != "{}" {
+			if body, _, err := answerOf(t, ask(u)); err != nil || body != "{}" {
 				t.Errorf("%q, %v", body, err)
 			}
 		})
@@ -529,10 +529,10 @@ func TestErrorAnswersThatNeverEndDontKeepTheirPlace(t *testing.T) {
 	r := ask(u)
 	r.Body = []byte("never")
 	var failure *Failure
-	if _, _, err := whole(t, r); !errors.As(err, &failure) || failure.Status != 429 || string(failure.Body) != `{"error":` {
+	if _, _, err := answerOf(t, r); !errors.As(err, &failure) || failure.Status != 429 || string(failure.Body) != `{"error":` {
 		t.Errorf("error %v", err)
 	}
-	if body, _, err := whole(t, ask(u)); err != nil || body != "{}" || p.conns.Load() != 2 {
+	if body, _, err := answerOf(t, ask(u)); err != nil || body != "{}" || p.conns.Load() != 2 {
 		t.Errorf("then %q, %v on %d connections", body, err, p.conns.Load())
 	}
 }
@@ -633,7 +633,7 @@ func TestUploadsArePassedOnAsTheyCome(t *testing.T) {
 		})
 		r := ask(u)
 		r.Body, r.Upload, r.UploadSize = nil, io.MultiReader(strings.NewReader(body[:len(body)/2]), strings.NewReader(body[len(body)/2:])), size
-		_, _, err := whole(t, r)
+		_, _, err := answerOf(t, r)
 		var upload *UploadError
 		if errors.As(err, &upload) != wantErr || !wantErr && (err != nil || <-got != body) {
 			t.Errorf("size %d: %v", size, err)
@@ -713,7 +713,7 @@ func TestTLSConnectionsAreVerifiedAndKept(t *testing.T) {
 	p := listen(t, ln, answering(jsonHead+"content-length: 2\r\n\r\n{}"))
 	u := newUpstream(t, Config{URL: mustURL("https://" + raw.Addr().String()), RootCAs: roots, MaxConns: 2})
 	for range 3 {
-		if body, _, err := whole(t, ask(u)); err != nil || body != "{}" {
+		if body, _, err := answerOf(t, ask(u)); err != nil || body != "{}" {
 			t.Fatalf("%q, %v", body, err)
 		}
 	}
@@ -721,7 +721,7 @@ func TestTLSConnectionsAreVerifiedAndKept(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 	stranger := newUpstream(t, Config{URL: mustURL("https://" + raw.Addr().String()), RootCAs: x509.NewCertPool(), MaxConns: 1})
-	if _, _, err := whole(t, ask(stranger)); err == nil {
+	if _, _, err := answerOf(t, ask(stranger)); err == nil {
 		t.Error("an unknown certificate was taken")
 	}
 }

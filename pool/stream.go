@@ -89,7 +89,9 @@ type Stream struct {
 	done   bool // the upstream has said that all is said
 	whole  []byte
 
-	streaming bool // the answer's head promised events
+	checked   bool // the answer's head is good
+	streaming bool // its body is events
+	repaired  []byte
 
 	mu    sync.Mutex // guards what Cancel needs
 	conn  *conn
@@ -121,7 +123,7 @@ func (s *Stream) resetAnswer() {
 	s.buf = s.buf[:0]
 	s.stopDecoder()
 	s.kind, s.left, s.chunked, s.surplus = bodyNone, 0, dechunker{}, false
-	s.streaming, s.last, s.done = false, false, false
+	s.checked, s.streaming, s.last, s.done = false, false, false, false
 	s.events.Reset(s.req.MaxEvent)
 }
 
@@ -220,6 +222,9 @@ func (s *Stream) trimBuffers() {
 	if cap(s.whole) > maxKeptBuffer {
 		s.whole = nil
 	}
+	if cap(s.repaired) > maxKeptBuffer {
+		s.repaired = nil
+	}
 }
 
 // Trace gives what happened so far.
@@ -231,6 +236,14 @@ func (s *Stream) Status() int {
 		return 0
 	}
 	return s.hdr.StatusCode()
+}
+
+// Provider says whose words the answer is in.
+func (s *Stream) Provider() chunk.Provider {
+	if s.up == nil {
+		return chunk.Unknown
+	}
+	return s.up.provider
 }
 
 // Header lends a field of the answer's head until Close.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"eisbach/pool/watch"
+	"eisbach/sse/chunk"
 )
 
 // Config says where an upstream is and how to be let in.
@@ -33,6 +34,7 @@ type Config struct {
 // Upstream keeps the connections to one provider. It is safe for concurrent use.
 type Upstream struct {
 	name     string
+	provider chunk.Provider
 	addr     string
 	tls      *tls.Config // nil: plain
 	prefix   string      // path in front of every endpoint
@@ -56,7 +58,7 @@ var errClosed = errors.New("the pool is closed")
 // New makes the pool of one upstream. The watcher outlives it.
 func New(c Config, w *watch.Watcher) *Upstream {
 	u := &Upstream{
-		name: c.Name, prefix: c.URL.EscapedPath(), maxConns: c.MaxConns, watcher: w,
+		name: c.Name, provider: chunk.ProviderOf(c.URL.Host), prefix: c.URL.EscapedPath(), maxConns: c.MaxConns, watcher: w,
 		dialer: net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 4}},
 	}
 	port := c.URL.Port()

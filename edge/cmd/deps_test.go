@@ -18,10 +18,11 @@ var plan = map[string]struct{ ours, others []string }{
 	"eisbach/edge/ask":    {ours: []string{"sse/chunk"}, others: []string{"github.com/valyala/fastjson"}},
 	"eisbach/edge/auth":   {},
 	"eisbach/edge/relay":  {ours: []string{"sse", "sse/chunk"}},
-	"eisbach/pool":        {ours: []string{"pool/watch", "sse", "sse/chunk"}, others: []string{"github.com/valyala/fasthttp", "github.com/andybalholm/brotli"}},
+	"eisbach/pool":        {ours: []string{"pool/watch", "sse", "sse/chunk", "sse/whole"}, others: []string{"github.com/valyala/fasthttp", "github.com/andybalholm/brotli"}},
 	"eisbach/pool/sim":    {others: []string{"github.com/valyala/fastjson"}},
 	"eisbach/pool/watch":  {others: []string{"golang.org/x/sys"}},
 	"eisbach/sse":         {},
+	"eisbach/sse/whole":   {ours: []string{"sse", "sse/chunk"}},
 	"eisbach/sse/chunk":   {others: []string{"github.com/valyala/fastjson"}},
 }
 

@@ -43,6 +43,8 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // EventError is an error event that the upstream sent inside of its stream.
 type EventError struct {
 	Message, Type, Code string // as the upstream wrote them; empty where it did not
+	Reason              chunk.Reason
+	RequestID           string // the upstream's name of the request, where its event has it
 }
 
 // Error gives all that the upstream said; it may name its hosts or our keys.
@@ -51,7 +53,7 @@ func (e *EventError) Error() string {
 }
 
 func eventError(v *chunk.View) error {
-	return &EventError{Message: string(v.Message), Type: string(v.Type), Code: string(v.Code)}
+	return &EventError{Message: string(v.Message), Type: string(v.Type), Code: string(v.Code), Reason: v.Reason, RequestID: string(v.RequestID)}
 }
 
 // Ends that no Source names. They tell an operator what the Outcome does not.

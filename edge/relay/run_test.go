@@ -121,7 +121,7 @@ func TestAFailureBeforeContentIsTheErrorOfAwait(t *testing.T) {
 func TestAnErrorAsTheFirstEventIsGivenWithItsFields(t *testing.T) {
 	s := play(t, asked, time.Hour, buffer, write(failed))
 	var said *EventError
-	if !errors.As(s.await, &said) || *said != (EventError{"rate limited", "rate_limit_error", "429"}) {
+	if !errors.As(s.await, &said) || *said != (EventError{Message: "rate limited", Type: "rate_limit_error", Code: "429", Reason: chunk.RateLimit}) {
 		t.Errorf("Await: %#v", s.await)
 	}
 	if want := "the upstream sent an error: rate limited (type rate_limit_error, code 429)"; s.await.Error() != want {
