@@ -200,12 +200,15 @@ func (q *request) identify(ctx *fasthttp.RequestCtx) *refusal {
 	return nil
 }
 
+func unclearKey() *refusal {
+	return &refusal{status: fasthttp.StatusUnauthorized, code: "invalid_api_key",
+		message: `A request shows its key as "Authorization: Bearer KEY", once.`}
+}
+
 // presented gives the key of the request: a bearer token (RFC 6750, 2.1), or
 // for messages also x-api-key.
 func presented(ctx *fasthttp.RequestCtx, shape chunk.Shape) ([]byte, *refusal) {
 	h := &ctx.Request.Header
-	unclear := &refusal{status: fasthttp.StatusUnauthorized, code: "invalid_api_key",
-		message: `A request shows its key as "Authorization: Bearer KEY", once.`}
 	var key []byte
 	switch fields := h.PeekAll(fasthttp.HeaderAuthorization); len(fields) {
 	case 0:
@@ -213,10 +216,10 @@ func presented(ctx *fasthttp.RequestCtx, shape chunk.Shape) ([]byte, *refusal) {
 		scheme, rest, _ := bytes.Cut(fields[0], []byte(" "))
 		key = bytes.TrimSpace(rest)
 		if !bytes.EqualFold(scheme, []byte("bearer")) || len(key) == 0 {
-			return nil, unclear
+			return nil, unclearKey()
 		}
 	default:
-		return nil, unclear
+		return nil, unclearKey()
 	}
 	if shape != chunk.Messages {
 		return key, nil
@@ -251,9 +254,13 @@ func (q *request) read(ctx *fasthttp.RequestCtx) *refusal {
 	q.sent = q.ask.AppendTo(q.sent[:0], &edits)
 	q.size = len(q.sent)
 	q.ask.Release()
-	ctx.Request.ReleaseBody(0) // what is needed of it is in sent
+	ctx.Request.ReleaseBody(keptBody) // what is needed of it is in sent
 	return nil
 }
+
+// keptBody is up to which size a body that is no longer needed stays with its
+// connection for the next one: letting go of it costs two allocations.
+const keptBody = 4 << 10
 
 // allow holds what is asked for against what the route allows, and gives what
 // has to be changed.
