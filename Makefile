@@ -1,6 +1,5 @@
 # dev and test are all that a new machine needs; see README.md.
 GO      ?= go
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 FUZZ    ?= 1m
 COUNT   ?= 6
 

@@ -12,8 +12,10 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -491,27 +493,29 @@ func deaf(t testing.TB) string {
 }
 
 func TestAnUpstreamThatDoesNotReadIsTimedOut(t *testing.T) {
-	up, adjust := narrow(t, deaf(t), 10)
-	s := open(t, func(table *Table) {
-		adjust(table)
-		table.MaxBody = 32 << 20
-		r := table.Routes["default"]
-		r.FirstToken, r.Total = 300*time.Millisecond, 400*time.Millisecond
-	})
-	large := strings.Repeat("A", 20<<20)
-	f := func(path, body, code string) {
+	large := strings.Repeat("A", 6<<20) // beyond what sockets hold
+	f := func(path, body, code string, first, total time.Duration) {
 		t.Helper()
+		up, adjust := narrow(t, deaf(t), 10)
+		s := open(t, func(table *Table) {
+			adjust(table)
+			table.MaxBody = 32 << 20
+			table.Routes["default"].FirstToken, table.Routes["default"].Total = first, total
+		})
 		response, got := s.post(path, body)
 		if response.StatusCode != 504 || parseFailure(t, got).Error.Code != code {
 			t.Errorf("%s: %d %q", path, response.StatusCode, got)
 		}
-		if n := up.Stats().Open; n != 0 {
-			t.Errorf("%s: %d connections are left", path, n)
+		s.record(1)
+		for deadline := time.Now().Add(soon); up.Stats().Open > 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %d connections are left", path, up.Stats().Open)
+			}
 		}
 	}
-	f("/v1/chat/completions", strings.Replace(streamBody, "hi", large, 1), "first_token_timeout")
-	f("/v1/chat/completions", strings.Replace(wholeBody, "hi", large, 1), "total_timeout")
-	f("/v1/audio/transcriptions", large, "total_timeout")
+	f("/v1/chat/completions", strings.Replace(streamBody, "hi", large, 1), "first_token_timeout", 300*time.Millisecond, soon)
+	f("/v1/chat/completions", strings.Replace(wholeBody, "hi", large, 1), "total_timeout", soon, 500*time.Millisecond)
+	f("/v1/audio/transcriptions", large, "total_timeout", soon, 500*time.Millisecond)
 }
 
 func TestErrorAnswersGiveTheirConnectionsBack(t *testing.T) {
@@ -1089,6 +1093,37 @@ func TestWritesAreBoundedAlsoWhereDeadlinesWereCleared(t *testing.T) {
 	if d.write.IsZero() {
 		t.Error("the second write may last for ever")
 	}
+}
+
+func TestAListenerOutlivesALackOfDescriptors(t *testing.T) {
+	ln := &scarce{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}}
+	if c, err := (listener{ln}).Accept(); err != nil || c == nil {
+		t.Errorf("%v %v", c, err)
+	}
+	if _, err := (listener{ln}).Accept(); err != net.ErrClosed {
+		t.Errorf("then %v", err)
+	}
+}
+
+// scarce is a listener that fails, has one client, and is closed.
+type scarce struct {
+	net.Listener
+	errs []error
+	one  bool
+}
+
+func (s *scarce) Accept() (net.Conn, error) {
+	switch {
+	case len(s.errs) > 0:
+		err := s.errs[0]
+		s.errs = s.errs[1:]
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", err)}
+	case s.one:
+		return nil, net.ErrClosed
+	}
+	s.one = true
+	c, _ := net.Pipe()
+	return c, nil
 }
 
 // deadlines is a connection that remembers the deadline of its writes.

@@ -1,9 +1,11 @@
 package edge
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"eisbach/pool/watch"
@@ -15,14 +17,22 @@ const (
 	lingerWait   = time.Second      // for a client to read why its request was refused
 	lingerBytes  = 8 << 20          // that it may send meanwhile
 	socketBuffer = 128 << 10        // what a client that doesn't read can hold of ours
+
+	minAcceptWait = 5 * time.Millisecond // when the machine can't take another client
+	maxAcceptWait = time.Second
 )
 
 // listener accepts clients as clientConns.
 type listener struct{ net.Listener }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. Running out of descriptors passes: it must not
+// end the server, which is what fasthttp does with any error.
 func (l listener) Accept() (net.Conn, error) {
 	nc, err := l.Listener.Accept()
+	for wait := minAcceptWait; temporary(err); wait = min(2*wait, maxAcceptWait) {
+		time.Sleep(wait)
+		nc, err = l.Listener.Accept()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +47,11 @@ func (l listener) Accept() (net.Conn, error) {
 		}
 	}
 	return c, nil
+}
+
+func temporary(err error) bool {
+	t, ok := err.(interface{ Temporary() bool })
+	return ok && t.Temporary() || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
 // clientConn is a client's connection: it knows its descriptor, so that it can

@@ -100,6 +100,7 @@ func (s *Stream) broken(err error) error {
 	c := s.drop()
 	stale := c.reused && s.trace.FirstByte.IsZero() && !isTimeout(err) && s.req.Upload == nil && s.Cancelled() == nil
 	c.up.discard(c)
+	s.returnHead()
 	if stale && !s.fresh {
 		s.fresh, s.phase = true, phaseConnect
 		return nil
@@ -174,8 +175,9 @@ func (s *Stream) write(c *conn) error {
 }
 
 func (s *Stream) readHead(until time.Time) error {
-	if s.buf == nil {
-		s.buf = make([]byte, 0, 4<<10)
+	if s.head == nil {
+		s.head = s.up.freeHeads.Get().(*headBuffer)
+		s.buf = s.head[:0]
 	}
 	if len(s.buf) == cap(s.buf) {
 		s.buf = append(s.buf, 0)[:len(s.buf)]
@@ -218,7 +220,10 @@ func (s *Stream) readHead(until time.Time) error {
 // is passed over.
 func (s *Stream) parseHead(n int) (interim bool, err error) {
 	head := s.buf[:n]
-	if err := s.heads.parse(head, &s.hdr); err != nil {
+	parser := s.up.freeParsers.Get().(*headReader)
+	err = parser.parse(head, &s.hdr)
+	s.up.freeParsers.Put(parser)
+	if err != nil {
 		return false, err
 	}
 	switch status := s.hdr.StatusCode(); {
@@ -232,6 +237,9 @@ func (s *Stream) parseHead(n int) (interim bool, err error) {
 	// Both framings: the coding wins, and the connection is not trusted again (RFC 9112, 6.3).
 	s.surplus = s.kind == bodyChunked && hasLine(head, "content-length")
 	s.buf = append(s.buf[:0], s.buf[n:]...)
+	if len(s.buf) == 0 {
+		s.returnHead()
+	}
 	s.phase = phaseBody
 	switch encoding := string(s.hdr.ContentEncoding()); encoding {
 	case "", "identity":

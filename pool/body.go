@@ -41,7 +41,9 @@ func (s *Stream) fillPlain(p []byte, until time.Time) (int, error) {
 	var got int
 	if len(s.buf) > 0 { // came behind the head
 		got = copy(p, s.buf)
-		s.buf = s.buf[:copy(s.buf, s.buf[got:])]
+		if s.buf = s.buf[:copy(s.buf, s.buf[got:])]; len(s.buf) == 0 {
+			s.returnHead()
+		}
 	} else {
 		var err error
 		if got, err = s.read(p, until); err != nil {

@@ -50,6 +50,17 @@ func appendLength(dst []byte, n int64) []byte {
 	return append(dst, "\r\n"...)
 }
 
+// headBuffer is what a head is read into. A stream that is silent holds none.
+type headBuffer [4 << 10]byte
+
+// returnHead gives the buffer back, once what came behind the head is used.
+func (s *Stream) returnHead() {
+	if s.head != nil {
+		s.up.freeHeads.Put(s.head)
+	}
+	s.head, s.buf = nil, nil
+}
+
 // headReader parses heads; it is used between two reads only, and so shared.
 type headReader struct {
 	src bytes.Reader

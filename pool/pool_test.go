@@ -2,7 +2,6 @@ package pool
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -16,7 +15,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -644,49 +642,6 @@ func TestUploadsArePassedOnAsTheyCome(t *testing.T) {
 	f(-1, big, false)
 	f(int64(len(big))+1, big, true)
 	f(-1, "x", false)
-}
-
-func TestASteadyRequestAllocatesNothing(t *testing.T) {
-	body := chunked("data: "+hi+"\n\n") + chunked("data: [DONE]\n\n") + "0\r\n\r\n"
-	answer := []byte(streamHead + body)
-	_, u := start(t, func(c *peer) {
-		p := make([]byte, 4096)
-		for {
-			if n, err := c.Conn.Read(p); err != nil || !bytes.HasSuffix(p[:n], []byte("}")) {
-				return
-			}
-			c.Conn.Write(answer)
-		}
-	})
-	var s Stream
-	r := ask(u)
-	r.Deadline = time.Now().Add(time.Minute)
-	until := time.Now().Add(time.Minute)
-	run := func() {
-		s.Open(r)
-		for {
-			if _, _, err := s.Next(until); err != nil {
-				if err != io.EOF {
-					t.Fatal(err)
-				}
-				break
-			}
-		}
-		s.Close()
-	}
-	for range 20 {
-		run()
-	}
-	var before, after runtime.MemStats
-	const n = 500
-	runtime.ReadMemStats(&before)
-	for range n {
-		run()
-	}
-	runtime.ReadMemStats(&after)
-	if per := float64(after.Mallocs-before.Mallocs) / n; per > 0.1 {
-		t.Errorf("%.2f allocations a request", per)
-	}
 }
 
 // secured puts TLS over a listener, with a certificate of its own.

@@ -73,9 +73,9 @@ type Stream struct {
 	iovs     [2][]byte
 	trace    Trace
 
-	heads   *headReader
 	hdr     fasthttp.ResponseHeader
-	buf     []byte // bytes of the head, and of a whole body
+	head    *headBuffer // lent by up while buf holds something
+	buf     []byte      // the head, and what came behind it
 	kind    bodyKind
 	left    uint64 // with bodyLength
 	chunked dechunker
@@ -103,7 +103,6 @@ func (s *Stream) Open(r *Request) {
 	if s.woken == nil {
 		s.woken = make(chan struct{}, 1)
 		s.timer = time.NewTimer(time.Hour)
-		s.heads = newHeadReader()
 	}
 	select {
 	case <-s.woken:
@@ -120,7 +119,7 @@ func (s *Stream) Open(r *Request) {
 
 func (s *Stream) resetAnswer() {
 	s.hdr.Reset()
-	s.buf = s.buf[:0]
+	s.returnHead()
 	s.stopDecoder()
 	s.kind, s.left, s.chunked, s.surplus = bodyNone, 0, dechunker{}, false
 	s.checked, s.streaming, s.last, s.done = false, false, false, false
@@ -216,9 +215,7 @@ func (s *Stream) trimBuffers() {
 	s.stopDecoder()
 	s.req = nil
 	s.iovs = [2][]byte{}
-	if cap(s.buf) > maxKeptBuffer {
-		s.buf = nil
-	}
+	s.returnHead()
 	if cap(s.whole) > maxKeptBuffer {
 		s.whole = nil
 	}

@@ -33,18 +33,20 @@ type Config struct {
 
 // Upstream keeps the connections to one provider. It is safe for concurrent use.
 type Upstream struct {
-	name     string
-	provider chunk.Provider
-	addr     string
-	tls      *tls.Config // nil: plain
-	prefix   string      // path in front of every endpoint
-	fixed    []byte      // header lines of every request
-	auth     [][]byte    // the header line of each key
-	turn     atomic.Uint32
-	maxConns int
-	watcher  *watch.Watcher
-	dialer   net.Dialer
-	tasks    sync.WaitGroup // dials and connections that finish an answer in the background
+	name        string
+	provider    chunk.Provider
+	addr        string
+	tls         *tls.Config // nil: plain
+	prefix      string      // path in front of every endpoint
+	fixed       []byte      // header lines of every request
+	auth        [][]byte    // the header line of each key
+	turn        atomic.Uint32
+	maxConns    int
+	watcher     *watch.Watcher
+	dialer      net.Dialer
+	freeHeads   sync.Pool      // of *headBuffer
+	freeParsers sync.Pool      // of *headReader
+	tasks       sync.WaitGroup // dials and connections that finish an answer in the background
 
 	mu      sync.Mutex
 	idle    []*conn // the last one put back is taken first: it is the warmest
@@ -61,6 +63,8 @@ func New(c Config, w *watch.Watcher) *Upstream {
 		name: c.Name, provider: chunk.ProviderOf(c.URL.Host), prefix: c.URL.EscapedPath(), maxConns: c.MaxConns, watcher: w,
 		dialer: net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 4}},
 	}
+	u.freeHeads.New = func() any { return new(headBuffer) }
+	u.freeParsers.New = func() any { return newHeadReader() }
 	port := c.URL.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[c.URL.Scheme]

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"strings"
 )
 
 var (
@@ -36,7 +35,7 @@ type field struct{ name, value []byte } // name in lower case
 
 // read parses a head. io.EOF: the client closed between requests.
 func (r *request) read(br *bufio.Reader) error {
-	*r = request{fields: r.fields[:0], raw: r.raw[:0]}
+	*r = request{method: r.method, path: r.path, fields: r.fields[:0], raw: r.raw[:0]}
 	line, err := r.line(br)
 	if err != nil {
 		return err
@@ -46,8 +45,14 @@ func (r *request) read(br *bufio.Reader) error {
 	if !ok1 || !ok2 || string(version) != "HTTP/1.1" || len(method) == 0 || len(target) == 0 || target[0] != '/' {
 		return errMalformed
 	}
-	r.method = string(method)
-	r.path, _, _ = strings.Cut(string(target), "?")
+	path, _, _ := bytes.Cut(target, []byte("?"))
+	// A connection mostly asks for the same: strings are made where that changes.
+	if string(method) != r.method {
+		r.method = string(method)
+	}
+	if string(path) != r.path {
+		r.path = string(path)
+	}
 	for {
 		line, err := r.line(br)
 		if err != nil {
