@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -90,16 +91,17 @@ func TestOfficialSDKsWorkThroughServe(t *testing.T) {
 	write("eisbach.toml", fmt.Appendf(nil, sdkRoutes, plain.URL, private.URL, sdkUpstreamKey, sha256.Sum256([]byte(sdkClientKey))))
 	origin := startServe(t, dir)
 
-	f := func(sdk string, program func(*testing.T) []string) {
+	f := func(sdk string, program func(*testing.T) ([]string, error)) {
 		t.Run(sdk, func(t *testing.T) {
-			command := program(t)
+			command, err := program(t)
+			require(t, err)
 			for _, cell := range []struct{ upstream, base string }{{"plain", "/v1"}, {"tls", "/tls/v1"}} {
 				t.Run(cell.upstream, func(t *testing.T) { runSDK(t, append(command, origin+cell.base, sdkClientKey)) })
 			}
 		})
 	}
-	f("go", goSDK)
-	f("node", nodeSDK)
+	f("go", func(t *testing.T) ([]string, error) { return goProgram(t, "go", "go.mod") })
+	f("node", func(*testing.T) ([]string, error) { return nodeProgram([]string{"openai"}, "check.mjs") })
 
 	// Without ca_file the same provider is a stranger: above, its certificate was looked at.
 	t.Run("a private authority is trusted only where ca_file names it", func(t *testing.T) {
@@ -231,26 +233,33 @@ func runSDK(t *testing.T, command []string) {
 	}
 }
 
-// goSDK builds the program, a module of its own so that the SDK is no
-// dependency of Eisbach.
-func goSDK(t *testing.T) []string {
-	const module = "testdata/sdk/go"
-	if out, err := exec.Command("go", "-C", module, "mod", "download").CombinedOutput(); err != nil {
-		leaveOut(t, "the Go SDK could not be downloaded (go -C edge/cmd/%s mod download): %s", module, out)
+// goProgram builds the program in a folder of testdata/sdk, a module of its own
+// so that its SDK is no dependency of Eisbach, with one of its mod files.
+func goProgram(t *testing.T, folder, modfile string) ([]string, error) {
+	folder = filepath.Join("testdata/sdk", folder)
+	run := func(args ...string) ([]byte, error) {
+		return exec.Command("go", append([]string{"-C", folder}, args...)...).CombinedOutput()
+	}
+	modfile = "-modfile=" + modfile
+	if out, err := run("mod", "download", modfile); err != nil {
+		return nil, absentError(fmt.Sprintf("its modules could not be downloaded (go -C edge/cmd/%s mod download %s): %s", folder, modfile, out))
 	}
 	binary := filepath.Join(t.TempDir(), "sdk")
-	if out, err := exec.Command("go", "-C", module, "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if out, err := run("build", modfile, "-buildvcs=false", "-o", binary, "."); err != nil {
+		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	return []string{binary}
+	return []string{binary}, nil
 }
 
-// nodeSDK takes the Node.js that the npm packages bring, or one that is there.
-func nodeSDK(t *testing.T) []string {
+// nodeProgram runs a script of testdata/sdk/node that needs npm packages, with
+// the Node.js that those bring, or one that is there.
+func nodeProgram(packages []string, script string, args ...string) ([]string, error) {
 	const folder = "testdata/sdk/node"
 	const remedy = " (make packages)"
-	if _, err := os.Stat(folder + "/node_modules/openai"); err != nil {
-		leaveOut(t, "the npm package openai is not installed"+remedy)
+	for _, name := range packages {
+		if _, err := os.Stat(filepath.Join(folder, "node_modules", name)); err != nil {
+			return nil, absentError("the npm package " + name + " is not installed" + remedy)
+		}
 	}
 	for _, node := range []string{folder + "/node_modules/.bin/node", "node"} {
 		out, err := exec.Command(node, "--version").Output()
@@ -258,12 +267,29 @@ func nodeSDK(t *testing.T) []string {
 			continue
 		}
 		major, _, _ := strings.Cut(strings.TrimPrefix(string(out), "v"), ".")
-		if version, _ := strconv.Atoi(major); version >= 22 { // as the package's engines say
-			return []string{node, folder + "/check.mjs"}
+		if version, _ := strconv.Atoi(major); version >= 22 { // as the packages' engines say
+			return append([]string{node, filepath.Join(folder, script)}, args...), nil
 		}
 	}
-	leaveOut(t, "there is no Node.js 22: install it, or the npm package that has it"+remedy)
-	return nil
+	return nil, absentError("there is no Node.js 22: install it, or the npm package that has it" + remedy)
+}
+
+// absentError says what a program lacks that the machine does not have, and how
+// to get it.
+type absentError string
+
+func (e absentError) Error() string { return string(e) }
+
+// require leaves the test out where something is absent. Any other error is one.
+func require(t *testing.T, err error) {
+	t.Helper()
+	var absent absentError
+	switch {
+	case errors.As(err, &absent):
+		leaveOut(t, "%v", err)
+	case err != nil:
+		t.Fatal(err)
+	}
 }
 
 // leaveOut skips the test, but not where all that tests need must be there.

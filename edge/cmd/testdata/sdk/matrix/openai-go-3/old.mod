@@ -1,0 +1,17 @@
+module openai-go-3
+
+go 1.26.0
+
+require (
+	client v0.0.0
+	github.com/openai/openai-go/v3 v3.42.0
+)
+
+require (
+	github.com/tidwall/gjson v1.18.0 // indirect
+	github.com/tidwall/match v1.1.1 // indirect
+	github.com/tidwall/pretty v1.2.1 // indirect
+	github.com/tidwall/sjson v1.2.5 // indirect
+)
+
+replace client => ../client
