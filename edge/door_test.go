@@ -454,7 +454,10 @@ func TestADrainLetsStreamsFinishAndEndsWhatLastsTooLong(t *testing.T) {
 }
 
 func TestALocalServerAnswersOnlyItsOwn(t *testing.T) {
-	s := open(t, LocalOnly, play(t, func(c *call) { c.say(whole(completion)) }))
+	s := open(t, func(table *Table) {
+		keyed("CK-good", "ios", "default")(table) // nobody needs one
+		LocalOnly(table)
+	}, play(t, func(c *call) { c.say(whole(completion)) }))
 	f := func(host, origin string, status int) {
 		t.Helper()
 		request := strings.Replace(post("/v1/chat/completions", "", wholeBody), "host: x\r\n", "host: "+host+"\r\n", 1)

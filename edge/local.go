@@ -10,8 +10,13 @@ import (
 // LocalOnly makes a table answer only this machine's own programs and pages: a
 // web page elsewhere must not spend the key that a developer's server holds.
 // The name that the request gives the server counts too, since a page's own
-// host name may be made to lead here (DNS rebinding).
-func LocalOnly(t *Table) { t.local = true }
+// host name may be made to lead here (DNS rebinding). They need no key.
+func LocalOnly(t *Table) {
+	t.local = true
+	for _, route := range t.Routes {
+		route.Open = true
+	}
+}
 
 func refuseForeign(ctx *fasthttp.RequestCtx) *refusal {
 	host := ctx.Request.Header.Host()
