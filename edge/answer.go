@@ -58,8 +58,8 @@ func (q *request) stream(ctx *fasthttp.RequestCtx) {
 		q.fail(ctx, q.run.Result().Outcome, err)
 		return
 	}
-	if err == nil && cap(q.sent) > maxKept {
-		q.sent, q.call.Body = nil, nil // nothing is sent again after the first content
+	if err == nil {
+		q.letGo() // nothing is sent again after the first content
 	}
 	q.passUpstreamID(ctx)
 	q.streamed, q.status = true, fasthttp.StatusOK

@@ -37,8 +37,8 @@ type request struct {
 	firstToken, total time.Time
 
 	ask    ask.Ask
-	sent   []byte // the body that goes upstream
-	size   int    // of it, also once it was let go
+	sent   *[]byte // the body that goes upstream, of freeBodies
+	size   int     // of it, also once it was let go
 	header []byte
 	model  []byte // as the client named it
 	// upstreamID is the upstream's own name of the request, where it told one.
@@ -114,14 +114,23 @@ func (q *request) end() {
 	if q.opened {
 		q.up.Close()
 	}
-	if cap(q.sent) > maxKept {
-		q.sent = nil
-	}
+	q.letGo()
 	q.srv.free.Put(q)
 }
 
-// maxKept bounds the buffers of a recycled request, in bytes.
-const maxKept = 64 << 10
+// letGo recycles the body that went upstream, once nothing is sent again.
+func (q *request) letGo() {
+	if q.sent == nil {
+		return
+	}
+	if cap(*q.sent) <= maxKept {
+		q.srv.freeBodies.Put(q.sent)
+	}
+	q.sent, q.call.Body = nil, nil
+}
+
+// maxKept bounds a recycled body, in bytes.
+const maxKept = 1 << 20
 
 // refuse answers with a failure.
 func (q *request) refuse(ctx *fasthttp.RequestCtx, r *refusal) {
@@ -251,16 +260,13 @@ func (q *request) read(ctx *fasthttp.RequestCtx) *refusal {
 	if r != nil {
 		return r
 	}
-	q.sent = q.ask.AppendTo(q.sent[:0], &edits)
-	q.size = len(q.sent)
+	q.sent = q.srv.freeBodies.Get().(*[]byte)
+	*q.sent = q.ask.AppendTo((*q.sent)[:0], &edits)
+	q.size = len(*q.sent)
 	q.ask.Release()
-	ctx.Request.ReleaseBody(keptBody) // what is needed of it is in sent
+	ctx.Request.ResetBody() // what is needed of it is in sent
 	return nil
 }
-
-// keptBody is up to which size a body that is no longer needed stays with its
-// connection for the next one: letting go of it costs two allocations.
-const keptBody = 4 << 10
 
 // allow holds what is asked for against what the route allows, and gives what
 // has to be changed.
@@ -308,9 +314,13 @@ func (q *request) prepare(ctx *fasthttp.RequestCtx) {
 	if q.ask.Stream && q.firstToken.Before(deadline) {
 		deadline = q.firstToken
 	}
+	var body []byte
+	if q.sent != nil {
+		body = *q.sent
+	}
 	q.call = pool.Request{
 		Upstreams: q.route.Upstreams, Method: fasthttp.MethodPost, Endpoint: q.endpoint,
-		Header: h, Body: q.sent, Shape: q.shape, MaxEvent: q.route.MaxEvent,
+		Header: h, Body: body, Shape: q.shape, MaxEvent: q.route.MaxEvent,
 		Connect: q.route.Connect, Deadline: deadline,
 	}
 }

@@ -22,13 +22,14 @@ import (
 
 // Server is the public listener's side of Eisbach.
 type Server struct {
-	table    atomic.Pointer[Table]
-	http     fasthttp.Server
-	watcher  *watch.Watcher
-	log      *slog.Logger
-	journal  *journal
-	free     sync.Pool // of *request
-	draining atomic.Bool
+	table      atomic.Pointer[Table]
+	http       fasthttp.Server
+	watcher    *watch.Watcher
+	log        *slog.Logger
+	journal    *journal
+	free       sync.Pool // of *request
+	freeBodies sync.Pool // of *[]byte
+	draining   atomic.Bool
 
 	mu        sync.Mutex
 	first     *request // those that are open upstream
@@ -52,6 +53,7 @@ const (
 func New(t *Table, w *watch.Watcher, log *slog.Logger, records io.Writer) *Server {
 	s := &Server{watcher: w, log: log, journal: newJournal(records)}
 	s.free.New = func() any { return new(request) }
+	s.freeBodies.New = func() any { return new([]byte) }
 	s.table.Store(t)
 	s.http = fasthttp.Server{
 		Handler:                       s.handle,

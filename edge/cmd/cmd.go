@@ -27,8 +27,8 @@ type usageError struct{ error }
 func Main(args []string) int { return run(args, os.Stdout, os.Stderr) }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	// What an idle connection may keep of its largest body; fasthttp's default is all of it.
-	fasthttp.SetBodySizePoolLimit(64<<10, 64<<10)
+	// Up to which size a body is recycled; fasthttp's default is any.
+	fasthttp.SetBodySizePoolLimit(1<<20, 1<<20)
 	app := &cli.App{
 		Name:            "eisbach",
 		Usage:           "the front door between apps and language models",
