@@ -26,9 +26,6 @@ func NewKeys() *Keys { return &Keys{byHash: make(map[[sha256.Size]byte]Identity)
 // Add enters a key by its SHA-256. It must not be called once Keys is in use.
 func (k *Keys) Add(hash [sha256.Size]byte, id Identity) { k.byHash[hash] = id }
 
-// Len is the number of keys.
-func (k *Keys) Len() int { return len(k.byHash) }
-
 // Identify finds whose key it is. Looking up a hash tells nothing of the keys
 // by its time: who can't invert SHA-256 can't choose the hash that is compared.
 func (k *Keys) Identify(key []byte) (Identity, bool) {
