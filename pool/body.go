@@ -70,6 +70,9 @@ func (s *Stream) fillPlain(p []byte, until time.Time) (int, error) {
 	if s.phase == phaseEnd && (used < got || len(s.buf) > 0) {
 		s.surplus = true
 	}
+	if status := s.hdr.StatusCode(); n > 0 && status >= 200 && status <= 299 {
+		s.trace.Body = true
+	}
 	return n, nil
 }
 

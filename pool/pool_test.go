@@ -508,6 +508,58 @@ func TestRequestsWaitForOneOfMaxConnsInOrder(t *testing.T) {
 	}
 }
 
+func TestThoseThatWaitGetNoConnectionThatItsUpstreamHasClosed(t *testing.T) {
+	_, u := start(t, func(c *peer) {
+		if _, _, err := c.request(); err == nil {
+			c.say(jsonHead + "content-length: 2\r\n\r\n{}") // and closes, without having said so
+		}
+	})
+	u.maxConns = 2
+	var wg sync.WaitGroup
+	for range 12 {
+		wg.Go(func() {
+			for range 15 {
+				if body, _, err := answerOf(t, ask(u)); err != nil || body != "{}" {
+					t.Errorf("%q, %v", body, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestARetiredUpstreamServesWhoHasItAndKeepsNothing(t *testing.T) {
+	p, u := start(t, answering(jsonHead+"content-length: 2\r\n\r\n{}"))
+	u.maxConns = 1
+	var first Stream
+	first.Open(ask(u))
+	if err := first.Head(time.Now().Add(soon)); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error, 1)
+	go func() {
+		_, _, err := answerOf(t, ask(u))
+		waits <- err
+	}()
+	for u.Stats().Waiting == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	u.Retire()
+	if _, err := first.Whole(time.Now().Add(soon), 100); err != nil {
+		t.Error(err)
+	}
+	first.Close()
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
+	if _, _, err := answerOf(t, ask(u)); err != nil {
+		t.Error(err)
+	}
+	if s := u.Stats(); s.Open != 0 || p.conns.Load() > 3 {
+		t.Errorf("left %+v, %d connections", s, p.conns.Load())
+	}
+}
+
 func TestErrorAnswersThatNeverEndDontKeepTheirPlace(t *testing.T) {
 	p, u := start(t, func(c *peer) {
 		for {

@@ -40,6 +40,7 @@ type Trace struct {
 	Sent      time.Time     // the last attempt's request was written
 	FirstByte time.Time     // of the answer's head
 	LastByte  time.Time     // the last time that anything came
+	Body      bool          // a byte of a 2xx answer's body came
 }
 
 type phase uint8
@@ -182,7 +183,7 @@ func (s *Stream) Close() {
 	switch {
 	case s.phase == phaseEnd:
 		s.release()
-	case s.phase == phaseBody && s.kind == bodyChunked && s.done && s.reusable() && s.Cancelled() == nil:
+	case s.phase == phaseBody && s.kind == bodyChunked && s.done && len(s.buf) == 0 && s.reusable() && s.Cancelled() == nil:
 		c := s.drop()
 		c.up.finishLater(c, s.chunked)
 	default:

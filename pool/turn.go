@@ -13,6 +13,7 @@ import (
 type turn struct {
 	up      *Upstream
 	connect time.Duration
+	fresh   bool       // a kept connection won't do: one has just turned out to be stale
 	ch      chan grant // of one, so that delivering never waits
 	settled atomic.Bool
 	cancel  context.CancelFunc // of the dial, once it runs; by up.mu
@@ -25,8 +26,8 @@ type grant struct {
 	took time.Duration // dialling, TLS handshake included
 }
 
-func newTurn(u *Upstream, connect time.Duration) *turn {
-	return &turn{up: u, connect: connect, ch: make(chan grant, 1)}
+func newTurn(u *Upstream, fresh bool, connect time.Duration) *turn {
+	return &turn{up: u, fresh: fresh, connect: connect, ch: make(chan grant, 1)}
 }
 
 // deliver ends the turn, or gives the grant back where nobody waits any more.

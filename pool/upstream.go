@@ -52,6 +52,7 @@ type Upstream struct {
 	idle    []*conn // the last one put back is taken first: it is the warmest
 	open    int     // connections, idle ones and those being dialled included
 	waiters []*turn
+	retired bool // nothing is kept any more
 	closed  bool
 }
 
@@ -120,6 +121,20 @@ func (u *Upstream) Close() {
 	u.tasks.Wait()
 }
 
+// Retire closes the idle connections and keeps none from now on, for an upstream
+// that a new configuration replaces. Streams that have it go on.
+func (u *Upstream) Retire() {
+	u.mu.Lock()
+	u.retired = true
+	idle := u.idle
+	u.idle = nil
+	u.mu.Unlock()
+	for _, c := range idle {
+		u.watcher.Remove(c.token)
+		u.discard(c)
+	}
+}
+
 // acquire gives the warmest idle connection, or else a turn to wait for: a
 // connection is being dialled for it, or will be once there is room. fresh asks
 // for a new one, where an idle one has just turned out to be stale.
@@ -142,7 +157,7 @@ func (u *Upstream) acquire(fresh bool, connect time.Duration) (*conn, *turn, err
 			c.reused = true
 			return c, nil, nil
 		}
-		t := newTurn(u, connect)
+		t := newTurn(u, fresh, connect)
 		if full {
 			u.waiters = append(u.waiters, t)
 			u.mu.Unlock()
@@ -165,7 +180,7 @@ func (u *Upstream) put(c *conn) {
 		return
 	}
 	u.mu.Lock()
-	if c.dead || u.closed {
+	if c.dead || u.closed || u.retired && len(u.waiters) == 0 {
 		u.mu.Unlock()
 		u.watcher.Remove(token)
 		u.discard(c)
@@ -200,9 +215,20 @@ func (u *Upstream) serve() {
 		c := u.popIdle()
 		u.mu.Unlock()
 		u.watcher.Remove(c.token) // not under u.mu: the watcher takes it the other way round
-		c.reused = true
-		t.deliver(grant{conn: c})
+		if good := !t.fresh && watch.Quiet(c.fd); good {
+			c.reused = true
+			t.deliver(grant{conn: c})
+			u.mu.Lock()
+			continue
+		}
+		c.raw.Close() // its place goes to a new one
 		u.mu.Lock()
+		if u.closed {
+			u.open--
+			t.deliver(grant{err: errClosed})
+			continue
+		}
+		u.startDial(t)
 	}
 }
 
