@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
@@ -98,10 +99,25 @@ func (q *request) Read(p []byte) (n int, err error) {
 	return q.run.Read(p)
 }
 
+// unwritten says why the client could not be written to.
+func (q *request) unwritten(err error) relay.Outcome {
+	var network net.Error
+	switch {
+	case !errors.As(err, &network) || !network.Timeout():
+		return relay.ClientLeft
+	case q.up.Cancelled() == relay.ErrDrained:
+		return relay.Drained
+	case !time.Now().Before(q.total):
+		return relay.TotalTimeout
+	default:
+		return relay.ClientLeft
+	}
+}
+
 // CloseWithError ends the stream: the server has written all of it, or can't.
 func (q *request) CloseWithError(err error) error {
 	if err != nil && err != io.EOF {
-		q.run.Abandon(relay.ClientLeft)
+		q.run.Abandon(q.unwritten(err))
 	}
 	q.outcome = q.run.Result().Outcome
 	q.end()

@@ -340,7 +340,7 @@ func TestAWholeAnswerThatIsCutIsNoAnswer(t *testing.T) {
 		if response.StatusCode != 502 || parseFailure(t, body).Error.Code != "upstream_disconnected" || strings.Contains(body, "Hal") {
 			t.Errorf("%d %q", response.StatusCode, body)
 		}
-		if r := s.record(1); r.Outcome != "upstream_disconnected" || r.Prompt != 0 || r.Attempts != 1 {
+		if r := s.record(1); r.Outcome != "upstream_disconnected" || r.Prompt != 15 || r.Completion != 0 || r.Attempts != 1 {
 			t.Errorf("record %+v", r)
 		}
 		if response, _ := s.chat(wholeBody); response.StatusCode != 200 || u.conns.Load() != 2 {
@@ -1096,11 +1096,12 @@ func TestWritesAreBoundedAlsoWhereDeadlinesWereCleared(t *testing.T) {
 }
 
 func TestAListenerOutlivesALackOfDescriptors(t *testing.T) {
+	server := open(t, nil, play(t, func(c *call) {})).server
 	ln := &scarce{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}}
-	if c, err := (listener{ln}).Accept(); err != nil || c == nil {
+	if c, err := (listener{ln, server}).Accept(); err != nil || c == nil {
 		t.Errorf("%v %v", c, err)
 	}
-	if _, err := (listener{ln}).Accept(); err != net.ErrClosed {
+	if _, err := (listener{ln, server}).Accept(); err != net.ErrClosed {
 		t.Errorf("then %v", err)
 	}
 }

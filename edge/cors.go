@@ -38,7 +38,7 @@ func matchLabel(pattern, origin string) bool {
 }
 
 // exposed are the fields that a page's script may read.
-const exposed = "x-request-id, x-upstream-request-id, retry-after, retry-after-ms, x-should-retry, server-timing, " +
+const exposed = "x-request-id, x-upstream-request-id, retry-after, retry-after-ms, x-should-retry, " +
 	"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, " +
 	"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 
@@ -54,6 +54,17 @@ func (t *Table) setCORS(ctx *fasthttp.RequestCtx) {
 		h.SetBytesV("Access-Control-Allow-Origin", origin)
 		h.Set("Access-Control-Expose-Headers", exposed)
 	}
+}
+
+// foreign reports whether a page of an origin that is not allowed asks. The
+// server's own pages may, and what is no page shows no origin.
+func (t *Table) foreign(ctx *fasthttp.RequestCtx) bool {
+	origin := ctx.Request.Header.Peek("Origin")
+	if len(t.Origins) == 0 || len(origin) == 0 || t.Origins.allow(origin) != nil {
+		return false
+	}
+	_, host, _ := bytes.Cut(origin, []byte("://"))
+	return !bytes.Equal(host, ctx.Request.Header.Host())
 }
 
 // preflight answers a browser's question whether it may ask. It comes without

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -279,7 +280,7 @@ func TestEveryAnswerCanBeReadByAnAllowedPage(t *testing.T) {
 		f(origin, 502, post("/v1/chat/completions", key, wholeBody), true)
 	}
 	for _, origin := range []string{"https://evil.example", "https://a.b.preview.example", "https://preview.example", "http://pr-7.preview.example", "https://evil.com/.preview.example", "null"} {
-		f(origin, 401, post("/v1/chat/completions", "", wholeBody), false)
+		f(origin, 403, post("/v1/chat/completions", "", wholeBody), false)
 	}
 	preflight := func(path, origin string, allowed bool) {
 		t.Helper()
@@ -386,9 +387,16 @@ func TestUploadsPassThroughByteForByte(t *testing.T) {
 	answer = "HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n"
 	f("content-length: 0", "", 502, "upstream_error")
 	<-bodies
-	got := s.raw("POST /v1/audio/transcriptions HTTP/1.1\r\nhost: x\r\nx-eisbach-upload: 5\r\ncontent-length: 5\r\n\r\nhello")
+	got := s.raw("POST /v1/audio/transcriptions HTTP/1.1\r\nhost: x\r\nx-eisbach-upload: 5\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello")
 	if !strings.HasPrefix(got, "HTTP/1.1 401 ") || strings.Count(got, "HTTP/1.1") != 1 || !strings.HasSuffix(got, "}}") {
 		t.Errorf("without a key: %q", got) // its body must not be taken for a request
+	}
+	for _, path := range []string{"/v1/audio/transcriptions", "/v1/chat/completions", "/v1/nothing"} {
+		// A large body is not even read; the connection ends, so that it is not taken for a request.
+		got = s.raw("POST " + path + " HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\nPOST ")
+		if !strings.HasPrefix(got, "HTTP/1.1 40") || strings.Count(got, "HTTP/1.1") != 1 || !strings.HasSuffix(got, "}}") {
+			t.Errorf("%s: %q", path, got)
+		}
 	}
 	answer = jsonHead + "content-length: 100\r\n\r\nhalf"
 	u2 := play(t, func(c *call) { c.say(answer); c.Close() })
@@ -495,5 +503,101 @@ func TestAPanicEndsOneRequestOnly(t *testing.T) {
 	}
 	if r := s.record(1); r.Status != 500 || r.Outcome != "upstream_error" {
 		t.Errorf("record %+v", r)
+	}
+}
+
+func TestAnUpstreamsRetryAfterIsPassedOn(t *testing.T) {
+	f := func(fields, seconds, millis string) {
+		t.Helper()
+		s := open(t, nil, play(t, func(c *call) { c.say("HTTP/1.1 429 Slow\r\n" + fields + "content-length: 0\r\n\r\n") }))
+		response, _ := s.chat(streamBody)
+		if response.StatusCode != 503 || response.Header.Get("Retry-After") != seconds || response.Header.Get("Retry-After-Ms") != millis {
+			t.Errorf("%q: %d %v", fields, response.StatusCode, response.Header)
+		}
+	}
+	f("", "1", "1000")
+	f("retry-after: 20\r\n", "20", "20000")
+	f("retry-after: 20\r\nretry-after-ms: 1500\r\n", "2", "1500")
+	f("retry-after: 0\r\n", "1", "1000")
+	f("retry-after: Wed, 21 Oct 2015 07:28:00 GMT\r\n", "1", "1000")
+	f("retry-after: soon\r\n", "1", "1000")
+}
+
+func TestAClientThatLeavesWhileItSendsHasLeft(t *testing.T) {
+	for _, path := range []string{"/v1/chat/completions", "/v1/audio/transcriptions"} {
+		s := open(t, nil, play(t, func(c *call) {}))
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, "POST "+path+" HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{")
+		time.Sleep(20 * time.Millisecond)
+		c.Close()
+		if r := s.record(1); r.Outcome != "client_left" || r.Status != 499 {
+			t.Errorf("%s: record %+v", path, r)
+		}
+	}
+}
+
+func TestTimesRunFromTheFirstByteOfTheRequest(t *testing.T) {
+	s := open(t, nil, play(t, func(c *call) { c.say(whole(completion)) }))
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for n := 1; n <= 2; n++ { // on a kept connection too, and not from the answer before
+		io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: "+itoa(len(wholeBody))+"\r\n\r\n"+wholeBody[:9])
+		time.Sleep(100 * time.Millisecond)
+		io.WriteString(c, wholeBody[9:])
+		if r := s.record(n); r.Total < 100 || r.Total > 1000 {
+			t.Errorf("record %+v", r)
+		}
+		time.Sleep(100 * time.Millisecond)
+		io.CopyN(io.Discard, c, 1)
+	}
+}
+
+func TestTheTotalTimeIsKeptWhereTheClientDoesNotRead(t *testing.T) {
+	left := make(chan time.Time, 1)
+	u := play(t, func(c *call) {
+		c.say(streamHead)
+		for {
+			if _, err := io.WriteString(c, strings.Repeat(hi, 1000)); err != nil {
+				left <- time.Now()
+				return
+			}
+		}
+	})
+	s := open(t, func(table *Table) { table.Routes["default"].Total = 300 * time.Millisecond }, u)
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	start := time.Now()
+	io.WriteString(c, post("/v1/chat/completions", "", streamBody)) // and never reads
+	if took := (<-left).Sub(start); took < 300*time.Millisecond || took > 3*time.Second {
+		t.Errorf("the upstream was let go after %v", took)
+	}
+	if r := s.record(1); r.Outcome != "total_timeout" {
+		t.Errorf("record %+v", r)
+	}
+}
+
+func TestAShutdownDoesNotWaitForClientsThatDoNothing(t *testing.T) {
+	s := open(t, nil, play(t, func(c *call) {}))
+	for _, said := range []string{"", "POST /v1/chat", post("/v1/chat/completions", "", wholeBody)[:100]} {
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, said)
+	}
+	time.Sleep(50 * time.Millisecond)
+	start := time.Now()
+	if err := s.server.Shutdown(context.Background()); err != nil || time.Since(start) > 3*time.Second {
+		t.Errorf("after %v: %v", time.Since(start), err)
 	}
 }

@@ -20,6 +20,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer q.leave(ctx)
 	q.table.setCORS(ctx)
 	if q.table.preflight(ctx) {
+		q.unrecorded = true
 		return
 	}
 	for _, step := range steps {
@@ -60,6 +61,10 @@ func (q *request) find(ctx *fasthttp.RequestCtx) *refusal {
 			return r
 		}
 	}
+	if q.table.foreign(ctx) {
+		return &refusal{status: fasthttp.StatusForbidden, code: "origin_not_allowed",
+			message: "Pages on this origin may not call this server."}
+	}
 	t, r := q.table.find(ctx.URI().PathOriginal())
 	q.target = t
 	if r != nil {
@@ -95,6 +100,9 @@ func (q *request) open(ctx *fasthttp.RequestCtx) {
 	q.admitted = time.Now()
 	q.total = q.arrived.Add(q.route.Total)
 	q.firstToken = q.admitted.Add(q.route.FirstToken)
+	if q.conn != nil {
+		q.conn.until.Store(q.total.UnixNano())
+	}
 	q.prepare(ctx)
 	q.up.Open(&q.call)
 	q.opened = true

@@ -209,11 +209,11 @@ func (c *crowd) leaveOften(phase string, reset bool, status int) {
 	}
 	for range 10 {
 		if took := c.leave(name, phase, reset); took > 500*time.Millisecond {
-			c.t.Errorf("%s: seen after %v", name, took)
+			c.t.Fatalf("%s: seen after %v", name, took)
 		}
 		c.left++
 		if r := c.front.record(c.left); r.Outcome != "client_left" || r.Status != status {
-			c.t.Errorf("%s: record %+v", name, r)
+			c.t.Fatalf("%s: record %+v", name, r)
 		}
 	}
 	c.checkNothingStays(name)

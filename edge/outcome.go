@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -115,7 +116,7 @@ func (q *request) said(status int, reason chunk.Reason, message, code string) *r
 	switch status {
 	case fasthttp.StatusTooManyRequests, fasthttp.StatusServiceUnavailable, 529:
 		return &refusal{status: fasthttp.StatusServiceUnavailable, code: "upstream_overloaded", retry: retrySoon,
-			message: or(message, "The model's provider is overloaded.")}
+			wait: q.upstreamWait(), message: or(message, "The model's provider is overloaded.")}
 	case fasthttp.StatusBadRequest, fasthttp.StatusRequestEntityTooLarge, fasthttp.StatusUnprocessableEntity:
 		otherwise := "invalid_value"
 		if reason == chunk.TooLong {
@@ -131,6 +132,22 @@ func (q *request) said(status int, reason chunk.Reason, message, code string) *r
 	default:
 		return badGateway("upstream_error", or(message, "The model's provider failed."))
 	}
+}
+
+// upstreamWait is how long the upstream asked to wait (RFC 9110, 10.2.3, and
+// OpenAI's retry-after-ms); 0: it didn't say.
+func (q *request) upstreamWait() time.Duration {
+	if ms, err := strconv.ParseInt(string(q.up.Header("Retry-After-Ms")), 10, 32); err == nil {
+		return time.Duration(ms) * time.Millisecond
+	}
+	value := string(q.up.Header("Retry-After"))
+	if s, err := strconv.ParseInt(value, 10, 32); err == nil {
+		return time.Duration(s) * time.Second
+	}
+	if at, err := fasthttp.ParseHTTPDate([]byte(value)); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
 }
 
 // statusOf is the status that an error inside of a 200 answer stands for.

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -22,25 +23,28 @@ import (
 // uploadHeader carries a held upload's length from the header to the handler.
 const uploadHeader = "X-Eisbach-Upload"
 
-// holdUpload makes fasthttp leave the body of a pass-through request on the
-// connection.
-func (s *Server) holdUpload(t *Table, h *fasthttp.RequestHeader) {
+// maxRefused is up to which size the body of a request that is refused by its
+// head is read all the same, so that the connection can go on, in bytes.
+const maxRefused = 64 << 10
+
+// holdBody makes fasthttp leave a body on the connection: that of a
+// pass-through request, and a large one of a request that is refused anyway.
+func (s *Server) holdBody(t *Table, h *fasthttp.RequestHeader) {
 	h.Del(uploadHeader)
 	length := h.ContentLength()
-	if !h.IsPost() || length == 0 || length < -1 {
+	if !h.IsPost() || length == 0 || length < -1 || length > t.MaxBody {
 		return
 	}
 	path := h.RequestURI()
-	for i, c := range path {
-		if c == '?' || c == '#' {
-			path = path[:i]
-			break
-		}
+	if i := bytes.IndexAny(path, "?#"); i >= 0 {
+		path = path[:i]
 	}
-	if target, r := t.find(path); r != nil || !target.raw {
-		return
+	to, r := t.find(path)
+	if r == nil && !to.route.Open {
+		_, r = t.identify(h, to)
 	}
-	if length <= t.MaxBody {
+	refused := r != nil && (length < 0 || length > maxRefused)
+	if refused || r == nil && to.raw {
 		h.Set(uploadHeader, strconv.Itoa(length))
 		h.SetContentLength(0)
 	}
@@ -161,6 +165,9 @@ func (u *upload) Read(p []byte) (int, error) {
 		p = p[:u.left]
 	}
 	n, err := u.r.Read(p)
+	if err == io.EOF && u.over == io.EOF && int64(n) < u.left {
+		err = io.ErrUnexpectedEOF
+	}
 	if u.left -= int64(n); u.left < 0 {
 		return 0, u.over
 	}
@@ -169,7 +176,13 @@ func (u *upload) Read(p []byte) (int, error) {
 
 func (q *request) passOutcome(body *upload, err error) relay.Outcome {
 	var upload *pool.UploadError
-	if errors.As(err, &upload) && q.up.Cancelled() == nil {
+	switch cause := q.up.Cancelled(); {
+	case cause != nil: // which may have come just after the error
+		return q.Classify(cause)
+	case !errors.As(err, &upload):
+	case clientBroke(upload.Err):
+		return relay.ClientLeft
+	default:
 		return relay.Refused
 	}
 	return q.Classify(err)

@@ -50,6 +50,8 @@ func (r *record) append(dst []byte, now time.Time) []byte {
 	dst = appendMillis(dst, "queue_ms", r.queue)
 	if r.ttft >= 0 {
 		dst = appendMillis(dst, "ttft_ms", r.ttft)
+	} else {
+		dst = append(appendKey(dst, "ttft_ms"), "null"...)
 	}
 	dst = appendMillis(dst, "total_ms", r.total)
 	dst = appendMillis(dst, "edge_ms", r.edge)

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -18,6 +19,7 @@ type refusal struct {
 	param   string // the member of the request that is at fault, if one is
 	message string
 	retry   retryHint
+	wait    time.Duration // with retrySoon, what the upstream asked for; 0: a second
 }
 
 // retryHint says whether asking again can help.
@@ -116,8 +118,12 @@ func (r *refusal) setHeaders(h *fasthttp.ResponseHeader) {
 	case retryNever:
 		h.Set("X-Should-Retry", "false")
 	case retrySoon:
-		h.Set("Retry-After", "1")
-		h.Set("Retry-After-Ms", "1000")
+		wait := r.wait
+		if wait <= 0 {
+			wait = time.Second
+		}
+		h.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
+		h.Set("Retry-After-Ms", strconv.FormatInt(wait.Milliseconds(), 10))
 	}
 	if r.status == fasthttp.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")

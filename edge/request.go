@@ -50,13 +50,14 @@ type request struct {
 	bodies     chunk.Reader
 	out        []byte // a rendered failure
 
-	opened    bool // the upstream is being asked
-	uploading bool // and gets the body as the client sends it
-	streamed  bool // the answer is read by the server, and ends with CloseWithError
-	status    int
-	outcome   relay.Outcome
-	view      chunk.View // of a whole answer
-	facts     record
+	opened     bool // the upstream is being asked
+	uploading  bool // and gets the body as the client sends it
+	unrecorded bool // a browser's question, and no request
+	streamed   bool // the answer is read by the server, and ends with CloseWithError
+	status     int
+	outcome    relay.Outcome
+	view       chunk.View // of a whole answer
+	facts      record
 }
 
 // begin takes a request up.
@@ -64,10 +65,11 @@ func (s *Server) begin(ctx *fasthttp.RequestCtx) *request {
 	q := s.free.Get().(*request)
 	q.srv, q.table, q.arrived = s, s.table.Load(), ctx.Time()
 	q.target, q.caller, q.status, q.outcome = target{}, auth.Identity{}, 0, relay.Refused
-	q.opened, q.uploading, q.streamed, q.size, q.view = false, false, false, 0, chunk.View{}
+	q.opened, q.uploading, q.streamed, q.unrecorded, q.size, q.view = false, false, false, false, 0, chunk.View{}
 	q.model, q.upstreamID, q.token = q.model[:0], q.upstreamID[:0], 0
 	if q.conn, _ = ctx.Conn().(*clientConn); q.conn != nil {
 		q.wrote = time.Duration(q.conn.written.Load())
+		q.arrived = q.conn.begin(q.arrived)
 	}
 	newID(&q.id)
 	ctx.Response.Header.SetBytesV("X-Request-Id", q.id[:])
@@ -110,11 +112,16 @@ func (q *request) end() {
 		q.srv.watcher.Remove(q.token)
 		q.srv.exit(q) // after these two nobody cancels any more
 	}
-	q.srv.journal.add(q.record())
+	if !q.unrecorded {
+		q.srv.journal.add(q.record())
+	}
 	if q.opened {
 		q.up.Close()
 	}
 	q.letGo()
+	if q.conn != nil {
+		q.conn.end()
+	}
 	q.srv.free.Put(q)
 }
 
@@ -192,21 +199,27 @@ func (q *request) identify(ctx *fasthttp.RequestCtx) *refusal {
 		}
 		return nil
 	}
-	key, r := presented(ctx, q.shape)
+	id, r := q.table.identify(&ctx.Request.Header, q.target)
+	q.caller = id
+	return r
+}
+
+// identify finds out by the head alone who calls, and whether they may.
+func (t *Table) identify(h *fasthttp.RequestHeader, to target) (auth.Identity, *refusal) {
+	key, r := presented(h, to.shape)
 	if r != nil {
-		return r
+		return auth.Identity{}, r
 	}
-	id, ok := q.table.Keys.Identify(key)
+	id, ok := t.Keys.Identify(key)
 	if !ok {
-		return &refusal{status: fasthttp.StatusUnauthorized, code: "invalid_api_key",
+		return id, &refusal{status: fasthttp.StatusUnauthorized, code: "invalid_api_key",
 			message: "This server does not know the key that the request shows."}
 	}
-	q.caller = id
-	if !id.May(q.route.Name) {
-		return &refusal{status: fasthttp.StatusForbidden, code: "route_not_allowed",
+	if !id.May(to.route.Name) {
+		return id, &refusal{status: fasthttp.StatusForbidden, code: "route_not_allowed",
 			message: "This key is not for this route."}
 	}
-	return nil
+	return id, nil
 }
 
 func unclearKey() *refusal {
@@ -216,8 +229,7 @@ func unclearKey() *refusal {
 
 // presented gives the key of the request: a bearer token (RFC 6750, 2.1), or
 // for messages also x-api-key.
-func presented(ctx *fasthttp.RequestCtx, shape chunk.Shape) ([]byte, *refusal) {
-	h := &ctx.Request.Header
+func presented(h *fasthttp.RequestHeader, shape chunk.Shape) ([]byte, *refusal) {
 	var key []byte
 	switch fields := h.PeekAll(fasthttp.HeaderAuthorization); len(fields) {
 	case 0:
@@ -233,14 +245,14 @@ func presented(ctx *fasthttp.RequestCtx, shape chunk.Shape) ([]byte, *refusal) {
 	if shape != chunk.Messages {
 		return key, nil
 	}
-	other := h.Peek("X-Api-Key")
+	other := h.PeekAll("X-Api-Key")
 	switch {
 	case len(other) == 0:
 		return key, nil
-	case len(key) > 0 && !bytes.Equal(key, other):
+	case len(other) > 1 || len(key) > 0 && !bytes.Equal(key, other[0]):
 		return nil, invalid("invalid_value", "x-api-key", "The request shows two different keys.")
 	}
-	return other, nil
+	return other[0], nil
 }
 
 // read reads the body of an endpoint that the edge understands.
@@ -249,6 +261,7 @@ func (q *request) read(ctx *fasthttp.RequestCtx) *refusal {
 		return invalid("invalid_value", "content-encoding", "A request's body must not be compressed.")
 	}
 	if q.raw || q.endpoint == endpointModels {
+		q.ask.Stream = false // of the request before
 		return nil
 	}
 	if err := q.ask.Parse(q.shape, ctx.PostBody()); err != nil {

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -30,6 +31,7 @@ type Server struct {
 	free       sync.Pool // of *request
 	freeBodies sync.Pool // of *[]byte
 	draining   atomic.Bool
+	clients    clients
 
 	mu        sync.Mutex
 	first     *request // those that are open upstream
@@ -51,7 +53,7 @@ const (
 // New makes a server. It logs to log, and writes a line for each request to
 // records. The watcher outlives it.
 func New(t *Table, w *watch.Watcher, log *slog.Logger, records io.Writer) *Server {
-	s := &Server{watcher: w, log: log, journal: newJournal(records)}
+	s := &Server{watcher: w, log: log, journal: newJournal(records), clients: clients{open: make(map[*clientConn]struct{})}}
 	s.free.New = func() any { return new(request) }
 	s.freeBodies.New = func() any { return new([]byte) }
 	s.table.Store(t)
@@ -88,7 +90,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 	s.listeners = append(s.listeners, ln)
 	s.mu.Unlock()
-	return s.http.Serve(listener{ln})
+	return s.http.Serve(listener{ln, s})
 }
 
 // Shutdown drains: new requests are refused, those that run may go on until ctx
@@ -109,10 +111,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.cut()
-	// What is left is telling the clients.
+	// What is left is telling the clients, of whom some may not listen.
+	s.clients.hangUp(false)
 	last, cancel := context.WithTimeout(context.Background(), cutWait)
 	defer cancel()
 	err := s.http.ShutdownWithContext(last)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.clients.hangUp(true)
+		err = s.http.Shutdown()
+	}
 	s.mu.Lock()
 	for _, ln := range s.listeners {
 		ln.Close() // fasthttp does not know one whose Serve has only just begun
@@ -141,6 +148,9 @@ func (q *request) drain() {
 	q.up.Cancel(relay.ErrDrained)
 	if q.uploading && q.conn != nil {
 		q.conn.SetReadDeadline(time.Unix(1, 0)) // it waits for its client, not for the upstream
+	}
+	if q.conn != nil {
+		q.conn.hurry()
 	}
 }
 
@@ -212,7 +222,7 @@ func (s *Server) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfi
 	if length == -1 { // in chunks: as long as may be
 		length = t.MaxBody
 	}
-	s.holdUpload(t, h)
+	s.holdBody(t, h)
 	return fasthttp.RequestConfig{
 		MaxRequestBodySize: t.MaxBody,
 		ReadTimeout:        headWait + time.Duration(max(length, 0)/bodySpeed)*time.Second,
@@ -232,7 +242,16 @@ func (s *Server) refuseUnread(ctx *fasthttp.RequestCtx, err error) {
 	if q.conn != nil {
 		q.conn.linger = true
 	}
+	if clientBroke(err) {
+		q.fail(ctx, relay.ClientLeft, err)
+		return
+	}
 	q.refuse(ctx, q.unread(err))
+}
+
+// clientBroke reports whether a request ended with its connection.
+func clientBroke(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func (q *request) unread(err error) *refusal {

@@ -27,7 +27,7 @@ func (q *request) spent(r *relay.Result, t *pool.Trace) (prompt, completion int6
 	if !q.streamed {
 		events, text = 0, int64(q.view.TextBytes)
 	}
-	answered := events > 0 || q.outcome == relay.Success && q.opened
+	answered := events > 0 || q.outcome == relay.Success && q.opened || !q.ask.Stream && t.Body && q.view.Kind != chunk.Error
 	if answered || q.outcome == relay.ClientLeft && !t.Sent.IsZero() {
 		prompt = tokens(int64(q.size))
 		completion = max(events, tokens(text))
@@ -41,7 +41,7 @@ func tokens(bytes int64) int64 { return (bytes + bytesPerToken - 1) / bytesPerTo
 func (q *request) record() *record {
 	now := time.Now()
 	r := &q.facts
-	*r = record{id: q.id[:], model: q.model, status: q.status, ttft: -1, total: now.Sub(q.arrived), outcome: q.outcome.String()}
+	*r = record{id: q.id[:], model: q.model, status: q.status, ttft: -1, estimated: true, total: now.Sub(q.arrived), outcome: q.outcome.String()}
 	if q.route != nil {
 		r.route = q.route.Name
 	}

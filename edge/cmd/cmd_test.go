@@ -42,6 +42,7 @@ func TestExitCodesTellUsageFromFailure(t *testing.T) {
 	f(1, bad+":1:10: ", "serve", "--config", bad)
 	f(1, bad+":2:1: ", "serve", "--config", bad)
 	f(1, "", "dev", "--listen", "256.0.0.1:1")
+	f(2, "--listen 8080", "dev", "--listen", "8080")
 }
 
 func TestAKeyIsPrintedWithItsHash(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -32,7 +31,7 @@ func devCommand() *cli.Command {
 			if listen == "" {
 				listen = ":8080"
 			}
-			if _, ok := lookup("INFERCOM_API_KEY"); ok {
+			if key, _ := lookup("INFERCOM_API_KEY"); key != "" {
 				return devWith(c.App.ErrWriter, infercom, listen, lookup, edge.LocalOnly)
 			}
 			return devSimulated(c.App.ErrWriter, listen, lookup)
@@ -66,6 +65,10 @@ endpoints = ["chat/completions", "completions", "embeddings", "responses", "mess
 `
 
 func devSimulated(stderr io.Writer, listen string, lookup func(string) (string, bool)) error {
+	_, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return usageError{fmt.Errorf("--listen %s: %w", listen, err)}
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -80,7 +83,7 @@ func devSimulated(stderr io.Writer, listen string, lookup func(string) (string, 
 		s.Close()
 		<-done
 	}()
-	host := "localhost" + listen[strings.LastIndexByte(listen, ':'):]
+	host := "localhost:" + port
 	fmt.Fprintf(stderr, "The upstream is simulated: no key, no network. Try, in another terminal:\n\n"+
 		"  curl -N http://%s/v1/chat/completions -d '{\"model\":\"MiniMax-M2.7\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}'\n\n", host)
 	return devWith(stderr, fmt.Sprintf(simulated, ln.Addr()), listen, lookup, nil)

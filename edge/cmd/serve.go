@@ -15,6 +15,7 @@ import (
 
 	"eisbach/edge"
 	"eisbach/edge/config"
+	"eisbach/pool"
 	"eisbach/pool/watch"
 )
 
@@ -85,10 +86,10 @@ func serveConfig(stderr io.Writer, settings *config.Config, reload func() (*conf
 	if err != nil {
 		return err
 	}
-	f := &frontDoor{log: log, watcher: watcher, reload: reload, adjust: adjust, drain: settings.Drain}
+	f := &frontDoor{pools: make(map[*pool.Upstream]struct{}), log: log, watcher: watcher, reload: reload, adjust: adjust, drain: settings.Drain}
 	f.rooms = f.furnish(settings)
 	f.server = edge.New(f.rooms.table, watcher, log, stderr)
-	defer func() { f.rooms.close() }()
+	defer f.close()
 	return f.run(ln)
 }
 
@@ -98,16 +99,26 @@ type frontDoor struct {
 	watcher *watch.Watcher
 	server  *edge.Server
 	rooms   *rooms
+	pools   map[*pool.Upstream]struct{} // all there ever were: requests that began with one may still run
 	reload  func() (*config.Config, error)
 	adjust  func(*edge.Table)
 	drain   time.Duration
+}
+
+func (f *frontDoor) close() {
+	for p := range f.pools {
+		p.Close()
+	}
 }
 
 func (f *frontDoor) furnish(c *config.Config) *rooms {
 	for _, w := range c.Warnings {
 		f.log.Warn("configuration", "problem", w.String())
 	}
-	r := furnish(c, f.watcher)
+	r := furnish(c, f.watcher, f.rooms)
+	for _, p := range r.pools {
+		f.pools[p.Upstream] = struct{}{}
+	}
 	if f.adjust != nil {
 		f.adjust(r.table)
 	}
@@ -164,10 +175,8 @@ func (f *frontDoor) reloadNow() {
 		f.log.Error("the configuration was not reloaded", "problems", err.Error())
 		return
 	}
-	old := f.rooms
 	f.rooms = f.furnish(settings)
 	f.drain = settings.Drain
 	f.server.Swap(f.rooms.table)
-	old.close()
 	f.log.Info("reloaded")
 }

@@ -1,6 +1,8 @@
 package cmd
 
 import (
+	"slices"
+
 	"eisbach/edge"
 	"eisbach/edge/auth"
 	"eisbach/edge/config"
@@ -11,23 +13,40 @@ import (
 // rooms are the pools and the table that one configuration stands for.
 type rooms struct {
 	table *edge.Table
-	pools []*pool.Upstream
+	pools map[string]furnished
 }
 
-// furnish builds what a configuration describes.
-func furnish(c *config.Config, w *watch.Watcher) *rooms {
-	r := &rooms{table: &edge.Table{
+// furnished is a pool and what it was built from.
+type furnished struct {
+	*pool.Upstream
+	from pool.Config
+}
+
+// furnish builds what a configuration describes. Pools of before that have not
+// changed stay, with their warm connections; the others are retired.
+func furnish(c *config.Config, w *watch.Watcher, before *rooms) *rooms {
+	r := &rooms{pools: make(map[string]furnished), table: &edge.Table{
 		Routes: make(map[string]*edge.Route), Keys: auth.NewKeys(),
 		Origins: c.CORS.Origins, MaxBody: int(c.MaxBody),
 	}}
 	byName := make(map[string]*pool.Upstream)
 	for name, u := range c.Upstreams {
-		p := pool.New(pool.Config{
+		from := pool.Config{
 			Name: name, URL: u.URL, Keys: reveal(u.Keys), KeyHeader: u.KeyHeader,
 			RootCAs: u.RootCAs, MaxConns: u.MaxConns,
-		}, w)
-		byName[name] = p
-		r.pools = append(r.pools, p)
+		}
+		p, ok := before.pool(name)
+		if !ok || !same(p.from, from) {
+			p = furnished{pool.New(from, w), from}
+		}
+		byName[name], r.pools[name] = p.Upstream, p
+	}
+	if before != nil {
+		for name, p := range before.pools {
+			if r.pools[name].Upstream != p.Upstream {
+				p.Retire()
+			}
+		}
 	}
 	for name, client := range c.Clients {
 		for _, hash := range client.Hashes {
@@ -38,6 +57,19 @@ func furnish(c *config.Config, w *watch.Watcher) *rooms {
 		r.table.Routes[name] = newRoute(route, byName)
 	}
 	return r
+}
+
+func (r *rooms) pool(name string) (furnished, bool) {
+	if r == nil {
+		return furnished{}, false
+	}
+	p, ok := r.pools[name]
+	return p, ok
+}
+
+func same(a, b pool.Config) bool {
+	return a.URL.String() == b.URL.String() && slices.Equal(a.Keys, b.Keys) && a.KeyHeader == b.KeyHeader &&
+		a.RootCAs.Equal(b.RootCAs) && a.MaxConns == b.MaxConns
 }
 
 func newRoute(c *config.Route, pools map[string]*pool.Upstream) *edge.Route {
@@ -65,11 +97,4 @@ func reveal(secrets []config.Secret) []string {
 		out[i] = s.Reveal()
 	}
 	return out
-}
-
-// close closes the pools; streams that are still open keep their connections.
-func (r *rooms) close() {
-	for _, p := range r.pools {
-		p.Close()
-	}
 }
