@@ -40,11 +40,11 @@ func (s *Server) holdBody(t *Table, h *fasthttp.RequestHeader) {
 		path = path[:i]
 	}
 	to, r := t.find(path)
-	if r == nil && !to.route.Open {
+	large := length < 0 || length > maxRefused
+	if r == nil && !to.route.Open && (large || to.raw) {
 		_, r = t.identify(h, to)
 	}
-	refused := r != nil && (length < 0 || length > maxRefused)
-	if refused || r == nil && to.raw {
+	if r != nil && large || r == nil && to.raw {
 		h.Set(uploadHeader, strconv.Itoa(length))
 		h.SetContentLength(0)
 	}
