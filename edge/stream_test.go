@@ -439,12 +439,13 @@ func TestAClientGetsWhatItAskedForWhateverTheUpstreamAnswers(t *testing.T) {
 }
 
 func TestWhatSDKsStumbleOverIsRepaired(t *testing.T) {
+	after := stop + done
 	f := func(from, want string) {
 		t.Helper()
 		u := play(t, func(c *call) { c.say(streamHead + from + stop + done); c.Close() })
 		s := open(t, nil, u)
-		if _, got := s.chat(streamUsage); got != want+stop+done {
-			t.Errorf("%q\nbecame %q\nwant   %q", from, got, want+stop+done)
+		if _, got := s.chat(streamUsage); got != want+after {
+			t.Errorf("%q\nbecame %q\nwant   %q", from, got, want+after)
 		}
 	}
 	f(hi, hi)
@@ -458,6 +459,12 @@ func TestWhatSDKsStumbleOverIsRepaired(t *testing.T) {
 		hi+`data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}`+"\n\n")
 	call := `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]},"finish_reason":null}]}` + "\n\n"
 	f(call, call)
+	null := `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":null,"type":null,"function":{"name":null,"arguments":"{\"x\":1}"}}]},"finish_reason":null}]}` + "\n\n"
+	f(call+null, call+null) // null stays null
+	bare := `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"id":"b","function":{"arguments":"{}"}}]},"finish_reason":null}]}` + "\n\n"
+	f(hi+`data: {"id":"c1","object":"chat.completion.chunk"}`+"\n\n", hi+`data: {"id":"c1","object":"chat.completion.chunk","choices":[]}`+"\n\n")
+	after = strings.Replace(stop, `"stop"`, `"tool_calls"`, 1) + done // who leaves the index out says stop (Gemini)
+	f(call+bare, call+strings.Replace(bare, `{"id":"b"`, `{"index":1,"id":"b"`, 1))
 }
 
 func TestCompressedStreamsAreDecoded(t *testing.T) {
