@@ -12,6 +12,8 @@ import (
 // whole label.
 type Origins []string
 
+var anyOrigin = []byte("*")
+
 // allow gives the value of access-control-allow-origin, or nothing.
 func (o Origins) allow(origin []byte) []byte {
 	if len(origin) == 0 {
@@ -20,21 +22,21 @@ func (o Origins) allow(origin []byte) []byte {
 	for _, pattern := range o {
 		switch {
 		case pattern == "*":
-			return []byte("*")
-		case pattern == string(origin) || matchLabel(pattern, string(origin)):
+			return anyOrigin
+		case pattern == string(origin) || matchLabel(pattern, origin):
 			return origin
 		}
 	}
 	return nil
 }
 
-func matchLabel(pattern, origin string) bool {
+func matchLabel(pattern string, origin []byte) bool {
 	scheme, domain, ok := strings.Cut(pattern, "*.")
-	if !ok || !strings.HasPrefix(origin, scheme) {
+	if !ok || len(origin) < len(scheme) || string(origin[:len(scheme)]) != scheme {
 		return false
 	}
-	label, rest, ok := strings.Cut(origin[len(scheme):], ".")
-	return ok && label != "" && rest == domain && !strings.ContainsAny(label, "/:@")
+	label, rest, ok := bytes.Cut(origin[len(scheme):], []byte("."))
+	return ok && len(label) > 0 && string(rest) == domain && !bytes.ContainsAny(label, "/:@")
 }
 
 // exposed are the fields that a page's script may read.

@@ -68,12 +68,12 @@ func (q *request) explain(o relay.Outcome, err error) *refusal {
 	case errors.As(err, &upload):
 		return invalid("invalid_value", "", "The request's body did not arrive whole.")
 	case errors.As(err, &said):
-		q.setUpstreamID(said.RequestID)
+		q.setUpstreamID([]byte(said.RequestID))
 		return q.said(0, said.Reason, said.Message, said.Code)
 	case errors.As(err, &failure) && failure.Reason == pool.Unexpected:
 		q.bodies.Reset(q.up.Provider())
 		view := q.bodies.ErrorBody(failure.Body)
-		q.setUpstreamID(string(view.RequestID))
+		q.setUpstreamID(view.RequestID)
 		status := failure.Status
 		if status < 300 {
 			status = 0 // an error all the same, by its body
@@ -173,6 +173,19 @@ func or(s, otherwise string) string {
 		return otherwise
 	}
 	return s
+}
+
+// reveals reports whether b holds one of our own credentials. It goes through b
+// by hand: bytes.Contains would have to be given a copy of each.
+func (q *request) reveals(b []byte) bool {
+	for _, secret := range q.route.Secrets {
+		for rest := b; len(rest) >= len(secret); rest = rest[1:] {
+			if string(rest[:len(secret)]) == secret {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // maxMessage bounds an upstream's message, in bytes.

@@ -41,6 +41,8 @@ type request struct {
 	size   int     // of it, also once it was let go
 	header []byte
 	model  []byte // as the client named it
+	// renamed and system are what the route puts into the body.
+	renamed, system []byte
 	// upstreamID is the upstream's own name of the request, where it told one.
 	upstreamID []byte
 	call       pool.Request
@@ -165,22 +167,22 @@ func (q *request) fail(ctx *fasthttp.RequestCtx, o relay.Outcome, err error) {
 
 // setUpstreamID notes the upstream's own name of the request, which its support
 // asks for: from its error, or else from its head.
-func (q *request) setUpstreamID(id string) {
+func (q *request) setUpstreamID(id []byte) {
 	const most = 128
-	if id == "" {
-		id = string(q.up.Header("X-Request-Id"))
+	if len(id) == 0 {
+		id = q.up.Header("X-Request-Id")
 	}
-	if id == "" {
-		id = string(q.up.Header("Request-Id")) // Anthropic
+	if len(id) == 0 {
+		id = q.up.Header("Request-Id") // Anthropic
 	}
-	if len(q.upstreamID) == 0 && len(id) <= most && plainName(id) && q.redact(id) == id {
+	if len(q.upstreamID) == 0 && len(id) <= most && plainName(id) && !q.reveals(id) {
 		q.upstreamID = append(q.upstreamID, id...)
 	}
 }
 
 func (q *request) passUpstreamID(ctx *fasthttp.RequestCtx) {
 	if q.opened {
-		q.setUpstreamID("")
+		q.setUpstreamID(nil)
 	}
 	if len(q.upstreamID) > 0 {
 		ctx.Response.Header.SetBytesV("X-Upstream-Request-Id", q.upstreamID)
@@ -284,7 +286,8 @@ func (q *request) read(ctx *fasthttp.RequestCtx) *refusal {
 // allow holds what is asked for against what the route allows, and gives what
 // has to be changed.
 func (q *request) allow() (ask.Edits, *refusal) {
-	e := ask.Edits{IncludeUsage: true, System: []byte(q.route.System)}
+	q.system = append(q.system[:0], q.route.System...)
+	e := ask.Edits{IncludeUsage: true, System: q.system}
 	q.model = append(q.model, q.ask.Model...)
 	if len(q.model) == 0 {
 		q.model = append(q.model, q.route.Model...)
@@ -299,7 +302,8 @@ func (q *request) allow() (ask.Edits, *refusal) {
 			message: "This route does not have this model."}
 	}
 	if upstream != "" && upstream != string(q.ask.Model) {
-		e.Model = []byte(upstream)
+		q.renamed = append(q.renamed[:0], upstream...)
+		e.Model = q.renamed
 	}
 	if q.shape != chunk.Embeddings {
 		e.Limit = q.route.Output

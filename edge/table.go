@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"eisbach/edge/auth"
@@ -103,7 +102,7 @@ func (t *Table) find(path []byte) (target, *refusal) {
 	}
 	if id, ok := bytes.CutPrefix(rest, []byte(endpointModels+"/")); ok && slices.Contains(route.Endpoints, endpointModels) {
 		model, err := url.PathUnescape(string(id))
-		if err != nil || !plainName(model) {
+		if err != nil || !plainName([]byte(model)) {
 			return target{route: route}, notFound("There is no such model.")
 		}
 		return target{route: route, endpoint: endpointModels, shape: chunk.Other, model: model}, nil
@@ -121,21 +120,22 @@ func (t *Table) find(path []byte) (target, *refusal) {
 }
 
 // plainName keeps out what could be more than a name in a path.
-func plainName(s string) bool {
-	if s == "" || len(s) > 256 {
+func plainName(s []byte) bool {
+	if len(s) == 0 || len(s) > 256 {
 		return false
 	}
-	for _, c := range []byte(s) {
+	for _, c := range s {
 		if c <= ' ' || c >= 0x7f {
 			return false
 		}
 	}
-	for segment := range strings.SplitSeq(s, "/") {
-		if segment == "" || segment == "." || segment == ".." {
+	for segment := range bytes.SplitSeq(s, []byte("/")) {
+		switch string(segment) {
+		case "", ".", "..":
 			return false
 		}
 	}
-	return !strings.Contains(s, `\`)
+	return bytes.IndexByte(s, '\\') < 0
 }
 
 // upstreamModel gives the upstream's name for the client's; false where the

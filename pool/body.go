@@ -339,24 +339,30 @@ func (u *Upstream) finishLater(c *conn, d dechunker) {
 	}
 	u.tasks.Add(1)
 	u.mu.Unlock()
-	go func() {
-		defer u.tasks.Done()
-		var p [512]byte
-		until := time.Now().Add(finishWait)
-		for {
-			got, err := c.read(p[:], until)
-			if err != nil {
-				break
-			}
-			_, used, err := d.decode(p[:got])
-			if err != nil || used < got {
-				break
-			}
-			if d.done() {
-				u.put(c)
-				return
-			}
+	c.chunked = d
+	if c.finish == nil {
+		c.finish = c.readEnd
+	}
+	go c.finish()
+}
+
+// readEnd reads the end of a chunked body, and keeps the connection if that
+// comes in time and nothing behind it.
+func (c *conn) readEnd() {
+	defer c.up.tasks.Done()
+	for until := time.Now().Add(finishWait); ; {
+		got, err := c.read(c.rest[:], until)
+		if err != nil {
+			break
 		}
-		u.discard(c)
-	}()
+		_, used, err := c.chunked.decode(c.rest[:got])
+		if err != nil || used < got {
+			break
+		}
+		if c.chunked.done() {
+			c.up.put(c)
+			return
+		}
+	}
+	c.up.discard(c)
 }

@@ -21,6 +21,12 @@ type conn struct {
 	dead   bool // the upstream closed it, or sent what nobody asked for, while it was idle; by up.mu
 
 	readDeadline time.Time // what is set on rw
+
+	// Of an answer whose end is read in the background. They are kept with the
+	// connection, since most servers send their last chunk on its own.
+	chunked dechunker
+	rest    [64]byte
+	finish  func() // readEnd, bound once
 }
 
 // dial makes a connection, TLS handshake included, within ctx.
