@@ -71,7 +71,7 @@ type clientConn struct {
 	deadline time.Time    // of writes, as set
 	linger   bool         // the request was refused unread
 	heard    bool         // the client has sent something
-	busy     atomic.Bool  // a request is served
+	busy     atomic.Bool  // a request is served, or its answer is on its way
 	arrived  time.Time    // the first byte of the request that is read or answered; zero: none is
 	until    atomic.Int64 // Unix nanoseconds up to which the answer may take; 0: any time
 }
@@ -96,7 +96,6 @@ func (c *clientConn) hurry() {
 func (c *clientConn) end() {
 	c.arrived = time.Time{}
 	c.until.Store(0)
-	c.busy.Store(false)
 }
 
 // Write implements net.Conn. The deadline is for each write and moves in steps,
@@ -124,8 +123,12 @@ func (c *clientConn) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. That the next request is waited for, and not that
+// the handler has ended, says that the answer is written.
 func (c *clientConn) Read(p []byte) (int, error) {
+	if c.arrived.IsZero() {
+		c.busy.Store(false)
+	}
 	n, err := c.Conn.Read(p)
 	if n > 0 && c.arrived.IsZero() {
 		c.heard, c.arrived = true, time.Now()

@@ -601,3 +601,26 @@ func TestAShutdownDoesNotWaitForClientsThatDoNothing(t *testing.T) {
 		t.Errorf("after %v: %v", time.Since(start), err)
 	}
 }
+
+func TestADrainDoesNotCutAnAnswerThatIsOnItsWay(t *testing.T) {
+	long := `{"choices":[{"message":{"content":"` + strings.Repeat("x", 16<<20) + `"},"finish_reason":"stop"}]}`
+	s := open(t, nil, play(t, func(c *call) { c.say(whole(long)) }))
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(soon))
+	io.WriteString(c, post("/v1/chat/completions", "", wholeBody))
+	s.record(1) // the handler has ended, and the answer waits for its client
+	shut := make(chan error, 1)
+	go func() { shut <- s.server.Shutdown(context.Background()) }()
+	time.Sleep(200 * time.Millisecond)
+	got, err := io.ReadAll(c)
+	if err != nil || !strings.HasSuffix(string(got), long) {
+		t.Errorf("%d bytes of %d, %v", len(got), len(long), err)
+	}
+	if err := <-shut; err != nil {
+		t.Error(err)
+	}
+}
