@@ -97,9 +97,8 @@ func (q *request) methods() string {
 
 // open begins to ask upstream. From here on the client's leaving ends it.
 func (q *request) open(ctx *fasthttp.RequestCtx) {
-	q.admitted = time.Now()
 	q.total = q.arrived.Add(q.route.Total)
-	q.firstToken = q.admitted.Add(q.route.FirstToken)
+	q.firstToken = time.Now().Add(q.route.FirstToken)
 	if q.conn != nil {
 		q.conn.until.Store(q.total.UnixNano())
 	}

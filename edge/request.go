@@ -26,13 +26,12 @@ type request struct {
 	next, prev *request // among those that are open upstream
 	table      *Table
 	target
-	id       [idLength]byte
-	caller   auth.Identity
-	conn     *clientConn // nil: a connection that can't be watched
-	token    watch.Token
-	wrote    time.Duration // conn's at the beginning
-	arrived  time.Time
-	admitted time.Time
+	id      [idLength]byte
+	caller  auth.Identity
+	conn    *clientConn // nil: a connection that can't be watched
+	token   watch.Token
+	wrote   time.Duration // conn's at the beginning
+	arrived time.Time
 
 	firstToken, total time.Time
 

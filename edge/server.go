@@ -58,22 +58,21 @@ func New(t *Table, w *watch.Watcher, log *slog.Logger, records io.Writer) *Serve
 	s.freeBodies.New = func() any { return new([]byte) }
 	s.table.Store(t)
 	s.http = fasthttp.Server{
-		Handler:                       s.handle,
-		ErrorHandler:                  s.refuseUnread,
-		HeaderReceived:                s.headerReceived,
-		Logger:                        quiet{log},
-		NoDefaultServerHeader:         true,
-		NoDefaultContentType:          true,
-		NoDefaultDate:                 true,
-		SecureErrorLogMessage:         true,
-		ReadBufferSize:                maxHeaders,
-		ReadTimeout:                   headWait,
-		IdleTimeout:                   idleWait,
-		ReduceMemoryUsage:             true, // a stream that waits needs no buffer to read with
-		DisablePreParseMultipartForm:  true,
-		Concurrency:                   1 << 20,
-		MaxRequestBodySize:            t.MaxBody,
-		DisableHeaderNamesNormalizing: false,
+		Handler:                      s.handle,
+		ErrorHandler:                 s.refuseUnread,
+		HeaderReceived:               s.headerReceived,
+		Logger:                       quiet{log},
+		NoDefaultServerHeader:        true,
+		NoDefaultContentType:         true,
+		NoDefaultDate:                true,
+		SecureErrorLogMessage:        true,
+		ReadBufferSize:               maxHeaders,
+		ReadTimeout:                  headWait,
+		IdleTimeout:                  idleWait,
+		ReduceMemoryUsage:            true, // a stream that waits needs no buffer to read with
+		DisablePreParseMultipartForm: true,
+		Concurrency:                  1 << 20,
+		MaxRequestBodySize:           t.MaxBody,
 	}
 	return s
 }

@@ -113,32 +113,36 @@ func (s *Stream) Length() int64 {
 }
 
 // Whole waits for the whole answer, of at most limit bytes, and lends its body
-// until Close; events are put together to one. A status other than 2xx is a Failure. It can't be called again
-// after os.ErrDeadlineExceeded.
+// until Close; events are put together to one. A status other than 2xx is a
+// Failure. It can't be called again after os.ErrDeadlineExceeded.
 func (s *Stream) Whole(until time.Time, limit int) ([]byte, error) {
 	if err := s.Accepted(until); err != nil {
 		return nil, err
 	}
 	s.whole = s.whole[:0]
-	for {
-		if len(s.whole) == cap(s.whole) {
-			s.whole = append(s.whole, make([]byte, max(4<<10, len(s.whole)))...)[:len(s.whole)]
-		}
-		n, err := s.Body(s.whole[len(s.whole):cap(s.whole)], until)
-		s.whole = s.whole[:len(s.whole)+n]
-		switch {
-		case err == io.EOF:
-			s.release()
-			if looksLikeEvents(s.whole) {
-				return s.join()
-			}
-			return s.whole, nil
-		case err != nil:
+	for s.phase == phaseBody {
+		if err := s.fillWhole(until); err != nil {
 			return nil, err
-		case len(s.whole) > limit:
+		}
+		if len(s.whole) > limit {
 			return nil, s.fail(&Failure{Reason: Unexpected, Status: s.hdr.StatusCode(), Err: errWholeTooLarge})
 		}
 	}
+	s.release()
+	if looksLikeEvents(s.whole) {
+		return s.join()
+	}
+	return s.whole, nil
+}
+
+// fillWhole reads once into whole, and makes room for that.
+func (s *Stream) fillWhole(until time.Time) error {
+	if len(s.whole) == cap(s.whole) {
+		s.whole = append(s.whole, make([]byte, max(4<<10, len(s.whole)))...)[:len(s.whole)]
+	}
+	n, err := s.fill(s.whole[len(s.whole):cap(s.whole)], until)
+	s.whole = s.whole[:len(s.whole)+n]
+	return err
 }
 
 // Bounds of reading an answer that is not the one asked for: it is only read
@@ -152,19 +156,11 @@ const (
 // stream's error. A body that doesn't end in time costs the connection.
 func (s *Stream) refuse(cause error) error {
 	until := time.Now().Add(errorBodyWait)
-	if s.whole == nil {
-		s.whole = make([]byte, 0, 4<<10)
-	}
 	s.whole = s.whole[:0]
 	for s.phase == phaseBody && len(s.whole) < maxErrorBody {
-		if len(s.whole) == cap(s.whole) {
-			s.whole = append(s.whole, 0)[:len(s.whole)]
-		}
-		n, err := s.fill(s.whole[len(s.whole):cap(s.whole)], until)
-		if err != nil {
+		if s.fillWhole(until) != nil {
 			break
 		}
-		s.whole = s.whole[:len(s.whole)+n]
 	}
 	if s.phase == phaseEnd {
 		s.release()

@@ -28,11 +28,7 @@ func looksLikeEvents(body []byte) bool {
 // would have been. It can be called again after os.ErrDeadlineExceeded.
 func (s *Stream) split(until time.Time) error {
 	for s.phase == phaseBody {
-		if len(s.whole) == cap(s.whole) {
-			s.whole = append(s.whole, make([]byte, max(4<<10, len(s.whole)))...)[:len(s.whole)]
-		}
-		n, err := s.fill(s.whole[len(s.whole):cap(s.whole)], until)
-		s.whole = s.whole[:len(s.whole)+n]
+		err := s.fillWhole(until)
 		switch {
 		case err != nil:
 			return err

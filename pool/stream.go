@@ -14,7 +14,7 @@ import (
 )
 
 // Request is what a Stream asks an upstream for. What it holds is lent to the
-// Stream: Body until Ready or the stream's end, the rest until Close.
+// Stream: Body until the first content or the stream's end, the rest until Close.
 type Request struct {
 	Upstreams  []*Upstream // in order: where one can't be reached, the next is tried
 	Method     string

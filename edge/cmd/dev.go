@@ -18,7 +18,7 @@ func devCommand() *cli.Command {
 		Usage: "a local server; without a key it plays the upstream itself",
 		Description: "With INFERCOM_API_KEY it talks to Infercom, with --config to that file's upstreams,\n" +
 			"and otherwise to a simulator inside of it: no key, no network.\n\nExample:\n  eisbach dev --listen :8080",
-		Flags: []cli.Flag{configFlag(false), listenFlag()},
+		Flags: []cli.Flag{configFlag(), listenFlag()},
 		Action: func(c *cli.Context) error {
 			lookup, err := config.Dotenv(".env")
 			if err != nil {

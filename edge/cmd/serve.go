@@ -23,8 +23,8 @@ func listenFlag() *cli.StringFlag {
 	return &cli.StringFlag{Name: "listen", EnvVars: []string{"EISBACH_LISTEN"}, Usage: "address to listen on, such as :8080"}
 }
 
-func configFlag(required bool) *cli.StringFlag {
-	return &cli.StringFlag{Name: "config", EnvVars: []string{"EISBACH_CONFIG"}, Usage: "configuration file", Required: required}
+func configFlag() *cli.StringFlag {
+	return &cli.StringFlag{Name: "config", EnvVars: []string{"EISBACH_CONFIG"}, Usage: "configuration file"}
 }
 
 func serveCommand() *cli.Command {
@@ -32,7 +32,7 @@ func serveCommand() *cli.Command {
 		Name:        "serve",
 		Usage:       "the production front door",
 		Description: "Example:\n  eisbach serve --config eisbach.toml",
-		Flags:       []cli.Flag{configFlag(false), listenFlag()},
+		Flags:       []cli.Flag{configFlag(), listenFlag()},
 		Action: func(c *cli.Context) error {
 			lookup, err := config.Dotenv(".env")
 			if err != nil {

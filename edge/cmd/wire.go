@@ -29,7 +29,6 @@ func furnish(c *config.Config, w *watch.Watcher, before *rooms) *rooms {
 		Routes: make(map[string]*edge.Route), Keys: auth.NewKeys(),
 		Origins: c.CORS.Origins, MaxBody: int(c.MaxBody),
 	}}
-	byName := make(map[string]*pool.Upstream)
 	for name, u := range c.Upstreams {
 		from := pool.Config{
 			Name: name, URL: u.URL, Keys: reveal(u.Keys), KeyHeader: u.KeyHeader,
@@ -39,7 +38,7 @@ func furnish(c *config.Config, w *watch.Watcher, before *rooms) *rooms {
 		if !ok || !same(p.from, from) {
 			p = furnished{pool.New(from, w), from}
 		}
-		byName[name], r.pools[name] = p.Upstream, p
+		r.pools[name] = p
 	}
 	if before != nil {
 		for name, p := range before.pools {
@@ -54,7 +53,7 @@ func furnish(c *config.Config, w *watch.Watcher, before *rooms) *rooms {
 		}
 	}
 	for name, route := range c.Routes {
-		r.table.Routes[name] = newRoute(route, byName)
+		r.table.Routes[name] = newRoute(route, r.pools)
 	}
 	return r
 }
@@ -72,7 +71,7 @@ func same(a, b pool.Config) bool {
 		a.RootCAs.Equal(b.RootCAs) && a.MaxConns == b.MaxConns
 }
 
-func newRoute(c *config.Route, pools map[string]*pool.Upstream) *edge.Route {
+func newRoute(c *config.Route, pools map[string]furnished) *edge.Route {
 	r := &edge.Route{
 		Name: c.Name, Endpoints: c.Endpoints, Open: len(c.Auth) == 1 && c.Auth[0] == "none",
 		Model: c.Model, Models: c.Models, System: c.System,
@@ -85,7 +84,7 @@ func newRoute(c *config.Route, pools map[string]*pool.Upstream) *edge.Route {
 		r.Output = c.Tokens.Output + c.Tokens.Reasoning
 	}
 	for _, u := range c.Upstreams {
-		r.Upstreams = append(r.Upstreams, pools[u.Name])
+		r.Upstreams = append(r.Upstreams, pools[u.Name].Upstream)
 		r.Secrets = append(r.Secrets, reveal(u.Keys)...)
 	}
 	return r
