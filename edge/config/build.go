@@ -47,6 +47,9 @@ func (b *builder) build(root *table) *Config {
 	for _, e := range routes {
 		c.Routes[e.key] = b.route(e, c)
 	}
+	for _, e := range upstreams {
+		b.compareQueue(e, c)
+	}
 	for _, e := range clients {
 		c.Clients[e.key] = b.client(e, c)
 	}
@@ -54,24 +57,6 @@ func (b *builder) build(root *table) *Config {
 		b.requireClient(e, c)
 	}
 	return c
-}
-
-func (b *builder) upstream(e *entry) *Upstream {
-	u := &Upstream{Name: e.key, KeyHeader: "authorization", MaxConns: 200}
-	t := e.value.table
-	b.read(t, fields{
-		"url":        b.url(&u.URL),
-		"keys":       b.secrets(&u.Keys),
-		"key_header": b.choice(&u.KeyHeader, "authorization", "x-api-key"),
-		"ca_file":    b.certificates(&u.RootCAs),
-		"max_conns":  count(b, &u.MaxConns, 1, 65535), // the ports of one address
-	})
-	if url := t.get("url"); url == nil {
-		b.report(e.at, `%s has no url: set it to the base URL, like "https://api.example.com/v1"`, t.path)
-	} else if u.URL != nil && u.URL.Scheme == "http" && len(u.Keys) > 0 && isPublic(u.URL.Hostname()) {
-		b.warn(url.value.at, "%s is http: the keys travel unencrypted; use https", url.value.path)
-	}
-	return u
 }
 
 // maxTokens is the largest limit that a client can ask for, too: 2^53, up to
@@ -82,9 +67,10 @@ func (b *builder) route(e *entry, c *Config) *Route {
 	t := e.value.table
 	r := &Route{
 		Name: e.key, Endpoints: []string{"chat/completions", "models"},
-		OverOutput: "clamp", Heartbeat: 5 * time.Second, EarlyHeaders: 7 * time.Second, MaxEvent: 1 << 20, Prime: "auto",
+		Priority: "normal", OverOutput: "clamp", Heartbeat: 5 * time.Second, EarlyHeaders: 7 * time.Second, MaxEvent: 1 << 20, Prime: "auto",
 	}
-	r.Profile, r.Timeout = b.profile(t)
+	r.Profile = profile(t)
+	r.fill()
 	b.read(t, fields{
 		"upstreams": b.upstreams(&r.Upstreams, c),
 		"endpoints": b.endpoints(&r.Endpoints),
@@ -92,6 +78,8 @@ func (b *builder) route(e *entry, c *Config) *Route {
 		"model":     b.text(&r.Model),
 		"models":    b.models(&r.Models),
 		"profile":   b.choice(new(string), profiles()...),
+		"priority":  b.choice(&r.Priority, "high", "normal"),
+		"retries":   count(b, &r.Retries, 0, 10),
 		"timeout": b.table(fields{
 			"connect":     b.duration(&r.Timeout.Connect),
 			"first_token": b.duration(&r.Timeout.FirstToken),

@@ -32,10 +32,30 @@ type Config struct {
 type Upstream struct {
 	Name      string
 	URL       *url.URL       // http or https, without a slash at its end
-	Keys      []Secret       // rotated; none: no authorization is sent
+	Keys      []Secret       // rotated, those of KeyFile last; none: no authorization is sent
+	KeyFile   string         // the path, relative to the working directory or absolute; "" is none
 	KeyHeader string         // "authorization" or "x-api-key"
 	RootCAs   *x509.CertPool // nil: those of the system
 	MaxConns  int
+	Warm      int // connections kept open, up to MaxConns
+	Queue     Queue
+	Ping      Ping
+
+	reread func() ([]Secret, error) // as Reread; nil: Keys are all there is
+}
+
+// Queue bounds the requests that wait for a connection of an upstream.
+type Queue struct {
+	High, Normal int           // how many may wait, by their route's priority; 0: none waits
+	Wait         time.Duration // the longest that one waits
+	Reserve      float64       // the share of each limit that is for high priority alone, up to 0.9
+}
+
+// Ping keeps a model loaded: a request of one token at an interval, which the
+// provider bills.
+type Ping struct {
+	Model string        // as the upstream names it
+	Every time.Duration // at least 1 s; 0: off
 }
 
 // Route is one entrance: /v1 for "default", /NAME/v1 for any other.
@@ -47,7 +67,10 @@ type Route struct {
 	Model        string            // where the client names none; "" has no default
 	Models       map[string]string // the client's name → the upstream's; nil: any
 	Timeout      Timeouts
-	Profile      string // "streaming", "realtime" or "batch"
+	Profile      string        // "streaming", "realtime" or "batch"
+	Priority     string        // "high" or "normal": whose turn it is where requests wait
+	Retries      int           // attempts after the first one
+	Backoff      time.Duration // before the first retry, by the profile
 	Tokens       Tokens
 	OverOutput   string        // "clamp" or "reject"
 	System       string        // put in front of the client's messages; "" is none
@@ -85,7 +108,7 @@ type CORS struct {
 // Options are what the command line knows.
 type Options struct {
 	File   string                      // the path of the TOML file
-	Lookup func(string) (string, bool) // the environment, as Dotenv or os.LookupEnv gives it
+	Lookup func(string) (string, bool) // the environment, as Dotenv or os.LookupEnv gives it; Upstream.Reread asks it, too, from any goroutine
 	Listen string                      // of the flag or EISBACH_LISTEN: goes before the file's; "" is none
 }
 
@@ -117,7 +140,7 @@ func Load(o Options) (*Config, error) {
 
 // Parse validates the file's content. Problems name the file name; relative
 // paths start at dir; "$NAME" is asked of lookup, and nil knows no variable.
-// data is not kept. Its error is Problems, as that of Load.
+// data is not kept, lookup is: Upstream.Reread asks it again, from any goroutine. Its error is Problems, as that of Load.
 func Parse(name string, data []byte, dir string, lookup func(string) (string, bool)) (*Config, error) {
 	b := &builder{file: name, dir: dir, lookup: lookup, owners: make(map[[32]byte]string)}
 	root, err := parseDocument(data)

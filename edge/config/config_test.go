@@ -53,12 +53,20 @@ func TestFullFileBecomesSettings(t *testing.T) {
 
 	infercom, local := c.Upstreams["infercom"], c.Upstreams["local"]
 	f("url", infercom.URL.String(), "https://api.infercom.ai/v1")
-	f("keys", infercom.Keys, []Secret{NewSecret("sk-from-the-environment"), NewSecret("literal-key")})
+	f("keys, then those of the file", reveal(infercom.Keys), []string{"sk-from-the-environment", "literal-key", "key-of-the-file", "other-key", "last-key"})
+	f("key file", infercom.KeyFile, filepath.Join("testdata", "keys.txt"))
 	f("key header", infercom.KeyHeader, "x-api-key")
 	f("max_conns", infercom.MaxConns, 50)
 	f("system CAs", infercom.RootCAs == nil, true)
 	f("own CA", local.RootCAs != nil, true)
 	f("no keys", len(local.Keys), 0)
+	f("no key file", local.KeyFile, "")
+	f("warm", infercom.Warm, 50)
+	f("not warm", local.Warm, 0)
+	f("queue", infercom.Queue, Queue{High: 0, Normal: 1_000_000, Wait: 15 * time.Second, Reserve: 0.25})
+	f("queue with an integer", local.Queue, Queue{High: 100, Normal: 1000, Wait: 10 * time.Second, Reserve: 0})
+	f("ping", infercom.Ping, Ping{"gpt-oss-120b", time.Second})
+	f("ping with its default", local.Ping, Ping{"qwen", 5 * time.Minute})
 	f("default key header", local.KeyHeader, "authorization")
 
 	f("client's hashes", len(c.Clients["ios"].Hashes), 2)
@@ -71,9 +79,12 @@ func TestFullFileBecomesSettings(t *testing.T) {
 		Endpoints: []string{"chat/completions", "audio/transcriptions"}, Auth: []string{"key"},
 		Model: "fast", Models: map[string]string{"fast": "gpt-oss-120b", "MiniMax-M2.7": "MiniMax-M2.7"},
 		Timeout: Timeouts{3 * time.Second, 45 * time.Second, 20 * time.Second, 2 * time.Minute}, Profile: "realtime",
+		Priority: "high", Retries: 0, Backoff: 300 * time.Millisecond,
 		Tokens: Tokens{1024, 4096}, OverOutput: "reject", System: "You are kind.", MaxEvent: 65536, Prime: "true",
 	})
 	f("bulk's timeouts", c.Routes["bulk"].Timeout, Timeouts{time.Second, 180 * time.Second, 180 * time.Second, 300 * time.Second})
+	f("bulk's retries", c.Routes["bulk"].Retries, 3)
+	f("bulk's backoff", c.Routes["bulk"].Backoff, time.Second)
 	f("bulk's auth", c.Routes["bulk"].Auth, []string{"key"})
 	f("default's auth", c.Routes["default"].Auth, []string{"none"})
 	f("warnings", c.Warnings, []Problem(nil))
@@ -84,15 +95,49 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	if c.Listen != ":8080" || c.Drain != 30*time.Second || c.MaxBody != 20<<20 || c.Upstreams["one"].MaxConns != 200 {
 		t.Errorf("got %+v and %+v", c, c.Upstreams["one"])
 	}
+	u := c.Upstreams["one"]
+	if u.Warm != 4 || u.Queue != (Queue{High: 100, Normal: 1000, Wait: 10 * time.Second, Reserve: 0.1}) || u.Ping != (Ping{}) || u.KeyFile != "" {
+		t.Errorf("got %+v", u)
+	}
 	want := &Route{
 		Name: "default", Upstreams: []*Upstream{c.Upstreams["one"]}, Endpoints: []string{"chat/completions", "models"},
-		Auth: []string{"none"}, Profile: "streaming", OverOutput: "clamp",
+		Auth: []string{"none"}, Profile: "streaming", Priority: "normal", Retries: 2, Backoff: 500 * time.Millisecond, OverOutput: "clamp",
 		Timeout:   Timeouts{2 * time.Second, 30 * time.Second, 20 * time.Second, 60 * time.Second},
 		Heartbeat: 5 * time.Second, EarlyHeaders: 7 * time.Second, MaxEvent: 1 << 20, Prime: "auto",
 	}
 	if got := c.Routes["default"]; !reflect.DeepEqual(got, want) || len(c.Routes) != 1 {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
+}
+
+func TestWarmIsAtMostMaxConns(t *testing.T) {
+	f := func(text string, want int) {
+		t.Helper()
+		if c := parseText(t, oneUpstream+text); c.Upstreams["one"].Warm != want {
+			t.Errorf("%q: got %d, want %d", text, c.Upstreams["one"].Warm, want)
+		}
+	}
+	f("max_conns = 3\n", 3)
+	f("max_conns = 4\n", 4)
+	f("max_conns = 5\n", 4)
+	f("warm = 5\nmax_conns = 5\n", 5)
+	f("warm = 200\n", 200)
+}
+
+func TestRatios(t *testing.T) {
+	f := func(text string, want float64) {
+		t.Helper()
+		if c := parseText(t, oneUpstream+"queue.reserve = "+text+"\n"); c.Upstreams["one"].Queue.Reserve != want {
+			t.Errorf("%s is %g, want %g", text, c.Upstreams["one"].Queue.Reserve, want)
+		}
+	}
+	f("0", 0)
+	f("0x0", 0)
+	f("-0.0", 0)
+	f("0.9", 0.9)
+	f("+0.5", 0.5)
+	f("5e-1", 0.5)
+	f("0.1_25", 0.125)
 }
 
 func TestWithoutRoutesTheDefaultFallsBackByName(t *testing.T) {
@@ -129,9 +174,22 @@ func TestWarningsTellWhatWorksButHurts(t *testing.T) {
 	f(oneUpstream+"[route.chat]\ntokens = { reasoning = 9 }\n", "t.toml:4:10: route.chat.tokens: reasoning limits nothing without output")
 	f(oneUpstream+"[route.chat]\nendpoints = ['chat/completion']\n", `t.toml:4:14: route.chat.endpoints: this endpoint passes through without limits; did you mean "chat/completions"?`)
 	f("[upstream.a]\nurl='https://a.example'\n[upstream.b]\nurl='https://b.example'\n", "t.toml:1:1: there is no route")
+	open := "auth = 'none'\n"
+	f(oneUpstream+"queue.wait = '31s'\n[route.b]\n"+open+"[route.a]\n"+open+"[route.c]\n"+open,
+		"t.toml:3:14: upstream.one.queue.wait (31s) is longer than first_token of route.a (30s): its streams end before their turn can come")
+	f(oneUpstream+"queue.wait = '30s'\n[route.chat]\n"+open, "")
+	f(oneUpstream+"queue.wait = '31s'\n[upstream.two]\nurl='https://two.example'\n[route.chat]\nupstreams='two'\n"+open, "")
+	f(oneUpstream+"warm = 0\n[route.chat]\ntimeout.first_token = '1s'\n"+open, "") // the wait is nobody's choice
 	f("[upstream.a]\nurl='http://a.example'\nkeys='k'\n[route.chat]\nauth='none'\n", "t.toml:2:5: upstream.a.url is http: the keys travel unencrypted")
 	f("[upstream.a]\nurl='http://10.0.0.1'\nkeys='k'\n[route.chat]\nauth='none'\n", "")
 	f("[upstream.a]\nurl='http://vllm.internal'\nkeys='k'\n[route.chat]\nauth='none'\n", "")
+}
+
+func TestWaitBeyondSeveralRoutesIsOneWarning(t *testing.T) {
+	c := parseText(t, oneUpstream+"queue.wait = '31s'\n[route.a]\nauth = 'none'\n[route.b]\nauth = 'none'\n")
+	if len(c.Warnings) != 1 {
+		t.Errorf("got %v", c.Warnings)
+	}
 }
 
 // TestEachMistakeIsOneProblem has a file for each mistake. A file that one of
@@ -323,10 +381,11 @@ func FuzzParse(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte("\xef\xbb\xbf[upstream.one]\r\nurl = 'https://one.example'\r\n"))
+	f.Add([]byte(oneUpstream + "warm = 1\nqueue = { high = 1, wait = '1h', reserve = 0.5 }\nping.model = 'm'\n[route.a]\npriority = 'high'\nretries = 1\n"))
 	f.Add([]byte("upstream = [[{ a = [1, {}] }]]\n[[upstream]]\n[upstream.x.y]\na.b.c = 1\na.b = 2\n"))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if bytes.Contains(data, []byte("ca_file")) {
+		if bytes.Contains(data, []byte("ca_file")) || bytes.Contains(data, []byte("key_file")) {
 			t.Skip("reads files")
 		}
 		c, err := Parse("f.toml", data, dir, environment)

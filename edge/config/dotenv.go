@@ -14,10 +14,29 @@ import (
 // that isn't there adds nothing. The process's environment is not changed:
 // what a child of it inherits stays what the operator gave. The error is
 // Problems and names the line without what stands there.
+//
+// The file is read anew each time that lookup needs it, so that a key which
+// was rotated there is found; one that has become unreadable since sets
+// nothing. lookup may be called from several goroutines.
 func Dotenv(path string) (lookup func(string) (string, bool), err error) {
+	if _, err := readDotenv(path); err != nil {
+		return nil, err
+	}
+	return func(name string) (string, bool) {
+		if value, ok := os.LookupEnv(name); ok {
+			return value, true
+		}
+		// What a broken file held before would hide that it is broken.
+		file, _ := readDotenv(path)
+		value, ok := file[name]
+		return value, ok
+	}, nil
+}
+
+func readDotenv(path string) (map[string]string, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.LookupEnv, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, Problems{{File: path, Message: "cannot be read: " + reason(err)}}
@@ -27,13 +46,7 @@ func Dotenv(path string) (lookup func(string) (string, bool), err error) {
 		return nil, Problems{{File: path, Line: badLine(data), Column: 1,
 			Message: `must be NAME=value; a value with spaces or "#" in it goes between quotes that are closed`}}
 	}
-	return func(name string) (string, bool) {
-		if value, ok := os.LookupEnv(name); ok {
-			return value, true
-		}
-		value, ok := file[name]
-		return value, ok
-	}, nil
+	return file, nil
 }
 
 func parseDotenv(data []byte) (map[string]string, bool) {

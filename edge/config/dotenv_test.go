@@ -50,6 +50,33 @@ func TestMissingDotenvLeavesTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestDotenvIsReadAnewAtEachLookup(t *testing.T) {
+	file := filepath.Join(t.TempDir(), ".env")
+	lookup, err := Dotenv(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(text, want string, wantOK bool) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := lookup("CONFIG_TEST_FILE"); got != want || ok != wantOK {
+			t.Errorf("%q: got %q, %v", text, got, ok)
+		}
+	}
+	f("CONFIG_TEST_FILE=one\n", "one", true)
+	f("CONFIG_TEST_FILE=two\n", "two", true)
+	f("CONFIG_TEST_FILE=two\nBROKEN\n", "", false)
+	f("CONFIG_TEST_FILE=three\n", "three", true)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := lookup("CONFIG_TEST_FILE"); ok {
+		t.Errorf("without the file: got %q", got)
+	}
+}
+
 func TestMalformedDotenvIsNamedByItsLineAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), ".env")
 	f := func(text, wantLine string) {

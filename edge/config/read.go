@@ -203,6 +203,17 @@ func (b *builder) durationOrOff(dst *time.Duration) field {
 	}
 }
 
+// atLeast is for what would do harm if it came in short intervals.
+func (b *builder) atLeast(dst *time.Duration, low time.Duration) field {
+	return func(v *value) {
+		if d, ok := b.parseDuration(v); ok && d < low {
+			b.fail(v, "must be at least %q", low)
+		} else if ok {
+			*dst = d
+		}
+	}
+}
+
 func (b *builder) parseDuration(v *value) (time.Duration, bool) {
 	number := v.kind == unstable.Integer || v.kind == unstable.Float
 	if v.kind == unstable.String {
@@ -301,4 +312,32 @@ func count[T int | int64](b *builder, dst *T, low, high int64) field {
 		}
 		*dst = T(n)
 	}
+}
+
+// ratio reads a share of 1. A whole number is one, too.
+func (b *builder) ratio(dst *float64, low, high float64) field {
+	return func(v *value) {
+		if v.kind != unstable.Float && v.kind != unstable.Integer {
+			b.fail(v, "must be a number, not %s", typeName(v.kind))
+			return
+		}
+		n, ok := parseFloat(v.text)
+		if v.kind == unstable.Integer {
+			var whole int64
+			whole, ok = parseInteger(v.text)
+			n = float64(whole)
+		}
+		if !ok || !(low <= n && n <= high) { // nan is neither
+			b.fail(v, "must be from %g to %g", low, high)
+			return
+		}
+		*dst = n
+	}
+}
+
+// parseFloat reads a float as TOML writes it: Go takes underscores in
+// hexadecimal ones alone.
+func parseFloat(s string) (float64, bool) {
+	n, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
+	return n, err == nil
 }

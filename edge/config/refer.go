@@ -73,6 +73,19 @@ func (b *builder) models(dst *map[string]string) field {
 	}
 }
 
+func (b *builder) model(dst *string) field {
+	return func(v *value) {
+		if !b.is(v, unstable.String) {
+			return
+		}
+		if !isModel(v.text) {
+			b.fail(v, "must be the upstream's name of a model, without spaces")
+			return
+		}
+		*dst = v.text
+	}
+}
+
 // isModel keeps out what no provider's name of a model has.
 func isModel(s string) bool {
 	odd := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar }

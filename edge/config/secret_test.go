@@ -19,6 +19,7 @@ func TestSecretCannotBePrinted(t *testing.T) {
 		hidden Secret
 	}
 	held := holder{secret, []Secret{secret}, map[string]Secret{"a": secret}, secret}
+	parsed := parseText(t, oneUpstream+"keys = ['"+text+"']\n").Upstreams["one"]
 	hexadecimal := fmt.Sprintf("%x", text)
 	f := func(how, got string) {
 		t.Helper()
@@ -27,7 +28,7 @@ func TestSecretCannotBePrinted(t *testing.T) {
 		}
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%c", "%p", "%z", "%20v"} {
-		for _, v := range []any{secret, &secret, held, &held, Upstream{Keys: held.List}} {
+		for _, v := range []any{secret, &secret, held, &held, Upstream{Keys: held.List}, parsed, *parsed} {
 			f(verb, fmt.Sprintf(verb, v))
 		}
 	}

@@ -12,72 +12,12 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-func (b *builder) secrets(dst *[]Secret) field {
-	return func(v *value) {
-		for _, element := range b.texts(v) {
-			if secret, ok := b.secret(element); ok {
-				*dst = append(*dst, secret)
-			}
-		}
-	}
-}
-
-// secret reads a text that is to be sent as a header field. Files and
-// variables often end with a newline, which is no part of it.
-func (b *builder) secret(v *value) (Secret, bool) {
-	text, source := v.text, ""
-	if name, ok := strings.CutPrefix(text, "$"); ok {
-		if !isVariable(name) {
-			b.fail(v, `must have the name of an environment variable after "$"`)
-			return Secret{}, false
-		}
-		source = " (the environment variable " + name + ")"
-		if text, ok = b.environment(name); !ok || strings.TrimSpace(text) == "" {
-			b.fail(v, "needs the environment variable %s, which is empty or not set", name)
-			return Secret{}, false
-		}
-	}
-	text = strings.TrimSpace(text)
-	if text == "" {
-		b.fail(v, "must not be empty: an upstream without a key has keys left out")
-		return Secret{}, false
-	}
-	for _, c := range []byte(text) {
-		if c <= ' ' || c >= 0x7f {
-			b.fail(v, "has a space, a newline or another character in it that no key has%s", source)
-			return Secret{}, false
-		}
-	}
-	return NewSecret(text), true
-}
-
-func (b *builder) environment(name string) (string, bool) {
-	if b.lookup == nil {
-		return "", false
-	}
-	return b.lookup(name)
-}
-
-func isVariable(s string) bool {
-	for i, c := range []byte(s) {
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return s != ""
-}
-
 func (b *builder) certificates(dst **x509.CertPool) field {
 	return func(v *value) {
 		if !b.is(v, unstable.String) {
 			return
 		}
-		file := v.text
-		if !filepath.IsAbs(file) {
-			file = filepath.Join(b.dir, file)
-		}
-		pem, err := os.ReadFile(file)
+		pem, err := os.ReadFile(b.resolve(v.text))
 		if err != nil {
 			b.fail(v, "cannot be read: %s", reason(err))
 			return
@@ -89,6 +29,14 @@ func (b *builder) certificates(dst **x509.CertPool) field {
 		}
 		*dst = pool
 	}
+}
+
+// resolve gives the path of a file that the configuration names.
+func (b *builder) resolve(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(b.dir, path)
 }
 
 // hashes reads those of a client's keys. They are no secrets, yet are not
